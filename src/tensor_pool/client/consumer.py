@@ -1,0 +1,442 @@
+"""The consumer a user holds: a lease, the mapping of the stream's epoch, and the reader of its frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tensor_pool import _native
+from tensor_pool.client.attachment import Attachment
+from tensor_pool.client.conductor import ControlMessage, closed_error
+from tensor_pool.client.services import ClientServices
+from tensor_pool.consumer.announces import AnnounceTimes, AnnounceVerdict, judge_announce
+from tensor_pool.consumer.frame import BorrowedFrame, Frame
+from tensor_pool.consumer.state import (
+    Announced,
+    Attached,
+    CheckSuperblock,
+    ConsumerPhase,
+    CountLowerEpoch,
+    MappingEvent,
+    MappingState,
+    MapRegions,
+    Signal,
+    UnmapRegions,
+    next_mapping,
+)
+from tensor_pool.consumer.stats import ConsumerStats, stats_from_counters
+from tensor_pool.errors import ClosedError, ProtocolError, RegionError, TensorPoolError, TransportError
+from tensor_pool.runtime import PeriodicTimer
+from tensor_pool.sbe import control, driver
+from tensor_pool.sbe.control import Mode
+from tensor_pool.shm.layout import LAYOUT_VERSION, PoolLayout, layout_from_announce
+from tensor_pool.shm.mapping import MappedPools
+
+_Read = TypeVar("_Read")
+
+LOGGER = logging.getLogger("tensor_pool.consumer")
+LARGEST_OUTSTANDING_GAP = 256
+EARLIER_EPOCHS_KEPT = 64
+LARGEST_BATCH = 64
+# a waiting read comes back this often to see whether the consumer failed
+SLICE_NS = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What the user asked for."""
+
+    stream_id: int
+    wait_ns: int | None
+    spin: bool = False
+
+
+class Consumer:
+    """Reads the frames of one stream. Made by `session.consumer(...)`.
+
+    Frames arrive in order of seq; what did not arrive is in `stats`. When the lease or the driver is lost the consumer goes on by itself
+    as soon as the stream is back, in a new epoch. Iterating ends when the consumer is closed.
+    """
+
+    def __init__(self, services: ClientServices, options: ConsumerOptions) -> None:
+        self._services = services
+        self._options = options
+        self._stream_id = options.stream_id
+        self._mapping = MappingState()
+        self._pools: MappedPools | None = None
+        self._sleeping: tuple[int, _native.Counter] | None = None
+        self._failure: TensorPoolError | None = None
+        self._missing_since_ns = 0
+        self._earlier: list[ConsumerStats] = []
+        self._closed = False
+        self._refused_announces = dict.fromkeys(
+            (AnnounceVerdict.STALE.value, AnnounceVerdict.BEFORE_JOIN.value, "announces_lower_epoch", "announces_malformed"), 0
+        )
+        self._report = PeriodicTimer(services.report_interval_ns, services.clock.monotonic_ns())
+        self._reader = services.link.open_reader(options.stream_id)
+        self._attachment = Attachment(
+            services,
+            options.stream_id,
+            driver.Role.CONSUMER,
+            self._on_attached,
+            self._on_lease_lost,
+            gives_up_on_refusal=options.wait_ns == 0,
+        )
+        services.conductor.add(self)
+        try:
+            self._attachment.wait(options.wait_ns, ready=self._is_settled)
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self.close()
+            raise
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, timeout: float | None = None) -> Frame | None:
+        """The next frame as a copy. None after `timeout` seconds (0 polls, None waits)."""
+        return self._reader.read(0) or self._wait_for(self._reader.read, timeout)
+
+    def latest(self, timeout: float | None = None) -> Frame | None:
+        """The newest frame there is; those passed over count as skipped, not as lost."""
+        return self._wait_for(self._reader.read, timeout, newest=True)
+
+    def read_into(self, out: Any, timeout: float | None = None) -> Frame | None:
+        """Copy the next frame into `out` (writable, contiguous, large enough). The result's array is over `out`."""
+        return self._reader.read_into(out, 0) or self._wait_for(partial(self._reader.read_into, out), timeout)
+
+    def borrow(self, timeout: float | None = None) -> BorrowedFrame:
+        """The slot itself, read-only, for a `with` block. Raises `TimeoutError` when no frame comes in time."""
+        frame = self._reader.borrow(0) or self._wait_for(self._reader.borrow, timeout)
+        if frame is None:
+            raise TimeoutError(f"no frame of stream {self._stream_id} within {timeout} s")
+        return frame
+
+    def __iter__(self) -> Iterator[Frame]:
+        while True:
+            try:
+                frame = self.read()
+            except ClosedError:
+                if self._closed:
+                    return
+                raise
+            if frame is not None:
+                yield frame
+
+    async def __aiter__(self) -> AsyncIterator[Frame]:
+        """Wakes the event loop when frames are there and never blocks it."""
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        descriptor = self.fileno()
+        loop.add_reader(descriptor, ready.set)
+        batch = 0
+        try:
+            while not self._closed:
+                if (frame := self.read(0)) is None:
+                    batch = 0
+                    await ready.wait()
+                    ready.clear()
+                    continue
+                yield frame
+                batch += 1
+                if batch % LARGEST_BATCH == 0:
+                    # a stream that never pauses must not keep the loop to itself
+                    await asyncio.sleep(0)
+        except ClosedError:
+            if not self._closed:
+                raise
+        finally:
+            loop.remove_reader(descriptor)
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable while frames may be waiting (for select, poll, asyncio). `read(0)` until None clears it."""
+        return self._reader.fileno()
+
+    def _wait_for(self, read: Callable[..., _Read | None], timeout: float | None, *, newest: bool = False) -> _Read | None:
+        spin = self._options.spin
+        if timeout == 0:
+            self._check()
+            return read(0, newest=newest, spin=spin)
+        clock = self._services.clock
+        deadline_ns = None if timeout is None else clock.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            self._check()
+            slice_ns = SLICE_NS if deadline_ns is None else min(SLICE_NS, deadline_ns - clock.monotonic_ns())
+            if not self._services.conductor.runs_on_a_thread:
+                # in invoker mode nobody else moves the control traffic
+                self._services.conductor.do_work()
+                slice_ns = min(slice_ns, 1_000_000)
+            fields = read(max(slice_ns, 0), newest=newest, spin=spin)
+            if fields is not None:
+                return fields
+            if deadline_ns is not None and clock.monotonic_ns() >= deadline_ns:
+                return None
+
+    def _check(self) -> None:
+        if self._failure is not None and not self._closed:
+            raise self._failure
+
+    # --- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, by the user or with the session."""
+        return self._closed
+
+    @property
+    def stream_id(self) -> int:
+        return self._options.stream_id
+
+    @property
+    def state(self) -> ConsumerPhase:
+        """`MAPPED` while frames can be read, `UNMAPPED` while the stream is away."""
+        return self._mapping.phase
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Counts of the current epoch."""
+        if self._services.is_forked:
+            raise closed_error("consumer")
+        # the conductor changes phase and mapping together
+        with self._services.conductor.lock:
+            return stats_from_counters(
+                self._reader.counters(), mapped=self._mapping.phase is ConsumerPhase.MAPPED, reattached=self._attachment.reattached
+            )
+
+    @property
+    def earlier_stats(self) -> tuple[ConsumerStats, ...]:
+        """The final counts of the epochs before, oldest first (the last 64)."""
+        return tuple(self._earlier)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Everything that was counted, by name: refused announces, malformed descriptors, and the rest."""
+        return {**self._reader.counters(), **self._refused_announces}
+
+    # --- control traffic, called by the conductor --------------------------------------------------------------------
+
+    def on_message(self, message: ControlMessage, join_ns: int, now_ns: int) -> None:
+        match message:
+            case control.ShmPoolAnnounce(stream_id=self._options.stream_id):
+                self._on_announce(message, join_ns, now_ns)
+            case driver.ShmLeaseRevoked(stream_id=self._options.stream_id, role=driver.Role.PRODUCER):
+                self._apply(Signal.PRODUCER_REVOKED)
+            case _:
+                self._attachment.on_message(message, now_ns)
+
+    def on_tick(self, now_ns: int) -> None:
+        self._attachment.on_tick(now_ns)
+        pools = self._pools
+        if pools is None:
+            return
+        if now_ns - pools.activity_ns > self._services.freshness_ns:
+            self._attachment.on_lost(now_ns, "the driver is gone")
+            return
+        if self._reader.needs_remap():
+            self._apply(Signal.SLOTS_REGRESSED)
+        if self._report.due(now_ns):
+            self._send_hello()
+            self._send_qos()
+
+    @property
+    def is_settled(self) -> bool:
+        return self._attachment.is_held
+
+    def on_transport_lost(self, error: TransportError) -> None:
+        self._apply(Signal.LEASE_LOST)
+        self._set_failure(error)
+
+    def _is_settled(self) -> bool:
+        return self._mapping.phase is ConsumerPhase.MAPPED or self._failure is not None
+
+    def _on_announce(self, announce: control.ShmPoolAnnounce, join_ns: int, now_ns: int) -> None:
+        clock = self._services.clock
+        verdict = judge_announce(announce, AnnounceTimes(now_ns, clock.realtime_ns(), join_ns, self._services.freshness_ns))
+        if verdict is not AnnounceVerdict.ACCEPTED:
+            self._refused_announces[verdict.value] += 1
+            return
+        try:
+            layout = layout_from_announce(announce)
+        except ProtocolError as error:
+            self._refused_announces["announces_malformed"] += 1
+            if self._pools is None:
+                # perhaps a driver of another version: whoever waits is told, and a good announce makes up for it
+                self._fail(error)
+            return
+        self._attachment.on_driver_seen(now_ns)
+        self._apply(Announced(layout))
+
+    def _on_attached(self, layout: PoolLayout, client_id: int) -> None:
+        self._apply(Attached(layout))
+
+    def _on_lease_lost(self, reason: str) -> None:
+        LOGGER.info("stream %d: the lease was lost (%s)", self._options.stream_id, reason)
+        self._apply(Signal.LEASE_LOST)
+
+    def _apply(self, event: MappingEvent) -> None:
+        self._mapping, effects = next_mapping(self._mapping, event)
+        for effect in effects:
+            match effect:
+                case UnmapRegions(reason):
+                    self._unmap(reason)
+                case MapRegions(layout, joined):
+                    self._map(layout, joined=joined)
+                case CheckSuperblock():
+                    self._check_superblock()
+                case CountLowerEpoch():
+                    self._refused_announces["announces_lower_epoch"] += 1
+
+    def _map(self, layout: PoolLayout, *, joined: bool) -> None:
+        services = self._services
+        try:
+            pools = MappedPools.open(
+                layout,
+                services.stack.allowed_base_dirs,
+                writable=False,
+                now_ns=services.clock.monotonic_ns(),
+                freshness_ns=services.freshness_ns,
+            )
+        except (RegionError, ProtocolError) as error:
+            # the files of an epoch that is over by now are gone: only when they are still missing after three announces is something wrong
+            now_ns = services.clock.monotonic_ns()
+            self._missing_since_ns = self._missing_since_ns or now_ns
+            if type(error) is RegionError and now_ns - self._missing_since_ns <= services.freshness_ns:
+                LOGGER.info("stream %d: epoch %d could not be mapped: %s", layout.stream_id, layout.epoch, error.message)
+            else:
+                self._fail(error)
+            self._apply(Signal.MAP_FAILED)
+            return
+        self._failure = None
+        self._missing_since_ns = 0
+        self._pools = pools
+        self._reader.map(
+            pools.header,
+            pools.pools,
+            nslots=layout.nslots,
+            epoch=layout.epoch,
+            first_seq=None if joined else 0,
+            max_outstanding_gap=min(LARGEST_OUTSTANDING_GAP, max(1, layout.nslots // 2)),
+        )
+        LOGGER.debug("stream %d: mapped epoch %d", layout.stream_id, layout.epoch)
+        self._send_hello()
+
+    def _open_sleeping_counter(self, client_id: int) -> None:
+        """Its key is the client id, and a new lease may bring another one."""
+        if self._sleeping is not None and self._sleeping[0] == client_id:
+            return
+        self._close_sleeping_counter()
+        try:
+            counter = self._services.link.open_sleeping_counter(self._stream_id, client_id)
+        except (ClosedError, TransportError) as error:
+            # the producer wakes whom it knows nothing of
+            LOGGER.info("stream %d: no counter for sleeping reads: %s", self._stream_id, error)
+            return
+        self._sleeping = (client_id, counter)
+        self._reader.set_sleeping_counter(counter)
+
+    def _close_sleeping_counter(self) -> None:
+        if self._sleeping is not None:
+            self._reader.set_sleeping_counter(None)
+            self._sleeping[1].close()
+            self._sleeping = None
+
+    def _unmap(self, reason: str) -> None:
+        if self._pools is None:
+            return
+        LOGGER.debug("stream %d: unmapped epoch %d (%s)", self._options.stream_id, self._pools.layout.epoch, reason)
+        self._earlier.append(stats_from_counters(self._reader.unmap(), mapped=True, reattached=self._attachment.reattached))
+        del self._earlier[:-EARLIER_EPOCHS_KEPT]
+        self._pools.close()
+        self._pools = None
+
+    def _check_superblock(self) -> None:
+        if self._pools is None:
+            return
+        try:
+            self._pools.check_unchanged()
+        except RegionError as error:
+            self._fail(error)
+            self._apply(Signal.SUPERBLOCK_CHANGED)
+
+    def _fail(self, error: TensorPoolError) -> None:
+        LOGGER.warning("stream %d cannot be mapped: %s", self._options.stream_id, error)
+        self._set_failure(error)
+
+    def _set_failure(self, error: TensorPoolError) -> None:
+        self._failure = error
+        # whoever waits on the fileno finds it by reading
+        self._reader.wake()
+
+    # --- reports ---------------------------------------------------------------------------------------------------
+
+    def _send_hello(self) -> None:
+        client_id = self._attachment.client_id
+        if client_id is None:
+            return
+        # the producer looks for the counter when it hears the Hello
+        self._open_sleeping_counter(client_id)
+        self._services.link.send_control(
+            control.ConsumerHello(
+                stream_id=self._options.stream_id,
+                consumer_id=client_id,
+                supports_shm=control.Bool.TRUE,
+                supports_progress=control.Bool.FALSE,
+                mode=Mode.STREAM,
+                max_rate_hz=0,
+                expected_layout_version=LAYOUT_VERSION,
+                progress_interval_us=None,
+                progress_bytes_delta=None,
+                progress_major_delta_units=None,
+                descriptor_stream_id=0,
+                control_stream_id=0,
+                descriptor_channel="",
+                control_channel="",
+            ).encode()
+        )
+
+    def _send_qos(self) -> None:
+        client_id, stats = self._attachment.client_id, self.stats
+        if client_id is None or stats.epoch is None:
+            return
+        self._services.link.send_qos(
+            control.QosConsumer(
+                stream_id=self._options.stream_id,
+                consumer_id=client_id,
+                epoch=stats.epoch,
+                last_seq_seen=max(stats.last_seq, 0),
+                drops_gap=stats.gap,
+                drops_late=stats.late,
+                mode=Mode.STREAM,
+            ).encode()
+        )
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the lease back and end waiting reads. Frames that were read stay valid. In a forked child: nothing."""
+        if self._services.is_forked:
+            return
+        with self._services.conductor.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._services.conductor.remove(self)
+            self._attachment.close()
+            if self._pools is not None:
+                self._pools.close()
+            self._close_sleeping_counter()
+            self._services.link.close_reader(self._reader)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Consumer of stream {self._options.stream_id}, {'closed' if self._closed else self.state.value}>"

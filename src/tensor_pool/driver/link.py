@@ -1,0 +1,110 @@
+"""The Aeron handles of a driver: the requests that the pump keeps, and the two ways out."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+from tensor_pool import _native
+from tensor_pool.driver.config import DriverSection
+from tensor_pool.driver.handlers import ACCEPTED_MESSAGES
+from tensor_pool.sbe import control, driver
+from tensor_pool.transport import TransportClient, exclusive_channel, subscription_channel
+
+TERM_LENGTH: Final = "1m"
+SETTLE_S: Final = 0.05
+INBOX_CAPACITY: Final = 32_768
+# what only a driver sends: whoever hears one of these on its own endpoint is not alone there (decision E97)
+DRIVER_MESSAGES: Final = (
+    (control.SCHEMA_ID, control.ShmPoolAnnounce.TEMPLATE_ID),
+    (driver.SCHEMA_ID, driver.ShmAttachResponse.TEMPLATE_ID),
+    (driver.SCHEMA_ID, driver.ShmDetachResponse.TEMPLATE_ID),
+    (driver.SCHEMA_ID, driver.ShmLeaseRevoked.TEMPLATE_ID),
+)
+
+
+class DriverLink(Protocol):
+    """What an agent needs of the transport."""
+
+    def drain(self, limit: int) -> list[bytes]:
+        """Requests, oldest first. Fewer than `limit` means that no more were there."""
+
+    def send_control(self, message: bytes) -> bool: ...
+
+    def send_announce(self, message: bytes) -> bool: ...
+
+    def wait(self, timeout_ns: int) -> bool: ...
+
+    def wake(self) -> None: ...
+
+    def counters(self) -> dict[str, int]: ...
+
+    def close(self) -> None: ...
+
+
+class AeronDriverLink:
+    """A `DriverLink` over Aeron."""
+
+    def __init__(self, transport: TransportClient, section: DriverSection) -> None:
+        self._transport = transport
+        self._section = section
+        self._control = transport.publish(exclusive_channel(section.control_channel, TERM_LENGTH), section.control_stream_id)
+        self._announce = self._control
+        if (section.announce_channel, section.announce_stream_id) != (section.control_channel, section.control_stream_id):
+            self._announce = transport.publish(exclusive_channel(section.announce_channel, TERM_LENGTH), section.announce_stream_id)
+        self._pump = _native.Pump()
+        subscription = transport.subscribe(subscription_channel(section.control_channel), section.control_stream_id)
+        self._inbox = self._pump.add_inbox(subscription, ACCEPTED_MESSAGES, capacity=INBOX_CAPACITY)
+
+    def drain(self, limit: int) -> list[bytes]:
+        return [message for message, _ in self._inbox.drain(limit)]
+
+    def send_control(self, message: bytes) -> bool:
+        return self._control.offer(message) > 0
+
+    def send_announce(self, message: bytes) -> bool:
+        return self._announce.offer(message) > 0
+
+    def wait(self, timeout_ns: int) -> bool:
+        return self._pump.wait(timeout_ns)
+
+    def wake(self) -> None:
+        self._pump.wake()
+
+    def another_driver_answers(self, listen_ns: int) -> bool:
+        """Listen on our endpoints, before a word was said there, for another driver's. Waits for `listen_ns` at most."""
+        section = self._section
+        endpoints = dict.fromkeys(
+            ((section.control_channel, section.control_stream_id), (section.announce_channel, section.announce_stream_id))
+        )
+        pump = _native.Pump()
+        try:
+            inboxes = [
+                pump.add_inbox(self._transport.subscribe(subscription_channel(channel), stream_id), DRIVER_MESSAGES)
+                for channel, stream_id in endpoints
+            ]
+            # a driver that was killed a moment ago left its last words in the log, and they come at once
+            time.sleep(SETTLE_S)
+            for inbox in inboxes:
+                inbox.drain(INBOX_CAPACITY)
+            deadline_ns = time.monotonic_ns() + listen_ns
+            heard = False
+            while not heard and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
+                pump.wait(left_ns)
+                heard = any(inbox.drain(1) for inbox in inboxes)
+            for inbox in inboxes:
+                inbox.close()
+            return heard
+        finally:
+            pump.close()
+
+    def counters(self) -> dict[str, int]:
+        """What the pump dropped before this driver saw it: `messages_received`, `messages_refused`, `messages_dropped`."""
+        return self._inbox.counters()
+
+    def close(self) -> None:
+        self._inbox.close()
+        self._pump.close()
+        self._control.close()
+        if self._announce is not self._control:
+            self._announce.close()

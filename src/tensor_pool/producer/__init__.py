@@ -1,0 +1,1 @@
+"""The producer as pure logic: which arrays a stream takes."""

@@ -1,0 +1,99 @@
+"""Frames across processes: the stack, the camera and each reader in a process of its own, seq compared in every row of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tensor_pool as tp
+from tensor_pool.stamp import carries_seq
+
+from .conftest import StackProcess
+
+COUNTS = ("delivered", "skipped", "gap", "late", "invalid")
+
+
+def totals(summary: dict[str, Any]) -> tuple[int, int]:
+    """(frames a tap answers for, frames never seen), over all epochs; asserts that each epoch adds up."""
+    epochs = [summary, *summary["earlier_epochs"]]
+    for epoch in epochs:
+        assert sum(epoch[name] for name in COUNTS) == epoch["last_seq"] - epoch["first_seq"] + 1
+    return sum(epoch["last_seq"] - epoch["first_seq"] + 1 for epoch in epochs), sum(epoch["unseen"] for epoch in epochs)
+
+
+def test_two_taps_account_for_every_frame_of_a_camera(stack: StackProcess) -> None:
+    camera = stack.command("camera", "publish", "--shape", "64x96", "--rate", 400, "--seconds", 2, "--wait-for-start", "--json")
+    camera.wait_for_message(event="attached")
+    taps = [stack.command(f"tap-{number}", "tap", "camera-1", "--verify", "--json") for number in (1, 2)]
+    for tap in taps:
+        tap.wait_for_message(event="attached")
+    camera.send("start")
+    published = camera.wait_for_message(event="summary")["published"]
+    assert published > 400
+    for tap in taps:
+        assert tap.terminate() == 0
+        summary = tap.wait_for_message(event="summary")
+        answered, unseen = totals(summary)
+        assert answered + unseen == published
+        assert summary["bad_pixels"] == 0
+        assert summary["delivered"] + sum(epoch["delivered"] for epoch in summary["earlier_epochs"]) > 0.9 * published
+    camera.send("end")
+    camera.expect_exit(0)
+
+
+def test_starting_order_does_not_matter(stack: StackProcess) -> None:
+    tap = stack.command("tap", "tap", "camera-1", "--verify", "--frames", 50, "--json")
+    stack.command("camera", "publish", "--shape", "32x32", "--rate", 200, "--json")
+    tap.expect_exit(0)
+    assert tap.wait_for_message(event="summary")["delivered"] == 50
+
+
+def test_a_session_in_python_reads_what_another_process_publishes(stack: StackProcess, session: tp.Session) -> None:
+    stack.command("camera", "publish", "--shape", "48x64", "--dtype", "float32", "--rate", 300, "--json")
+    with session.consumer("camera-1", wait=20) as consumer:
+        first = consumer.read(timeout=10)
+        assert first is not None
+        assert first.array.shape == (48, 64)
+        assert first.array.dtype == "float32"
+        for _ in range(100):
+            frame = consumer.read(timeout=10)
+            assert frame is not None
+            assert carries_seq(frame.array, frame.seq)
+        assert consumer.stats.balanced
+
+
+@pytest.mark.parametrize("how", ["latest", "borrow", "read_into"])
+def test_every_way_of_reading_brings_the_pixels_of_its_seq(stack: StackProcess, session: tp.Session, how: str) -> None:
+    import numpy as np
+
+    stack.command("camera", "publish", "--shape", "40x48", "--dtype", "uint16", "--rate", 300, "--json")
+    out = np.empty((40, 48), dtype=np.uint16)
+    with session.consumer("camera-1", wait=20) as consumer:
+        seen = []
+        for _ in range(50):
+            if how == "borrow":
+                with consumer.borrow(timeout=10) as view:
+                    seen.append(view.seq)
+                    assert not view.array.flags.writeable
+                    assert carries_seq(view.array, view.seq)
+                continue
+            frame = consumer.latest(timeout=10) if how == "latest" else consumer.read_into(out, timeout=10)
+            assert frame is not None
+            assert carries_seq(out if how == "read_into" else frame.array, frame.seq)
+            seen.append(frame.seq)
+        assert seen == sorted(set(seen))
+        assert consumer.stats.balanced
+
+
+def test_frames_survive_the_session(stack: StackProcess) -> None:
+    stack.command("camera", "publish", "--shape", "64x64", "--rate", 200, "--json")
+    with stack.connect() as session:
+        consumer = session.consumer("camera-1", wait=20)
+        frames = [consumer.read(timeout=10) for _ in range(20)]
+        with consumer.borrow(timeout=10) as view:
+            lent = view.array
+    assert all(frame is not None and carries_seq(frame.array, frame.seq) for frame in frames)
+    # stale pixels perhaps, and never a crash
+    assert lent.shape == (64, 64)
+    assert int(lent.sum()) >= 0
