@@ -31,7 +31,6 @@ from tensor_pool.tensors import next_stride_bytes
 from tensor_pool.transport import TransportClient
 
 RESOLVE_INTERVAL_NS = 50_000_000
-PRODUCER_WAIT_S = 10.0
 _Handle = TypeVar("_Handle", Producer, Consumer, RecordingSession)
 
 
@@ -92,12 +91,15 @@ class Session:
         name: str = "",
         tags: Sequence[str] = (),
         publish_timestamps: bool = False,
-        wait: float | None = PRODUCER_WAIT_S,
+        wait: float | None = 0.0,
     ) -> Producer:
         """Become the producer of a stream.
 
         With `shape` the stack is asked to make the stream fit: `slots` slots (a power of two) of the next stride that holds one frame.
         Without it the stream has to be configured, and frames of any size that fits are taken.
+
+        `AttachRejectedError` when another producer holds the stream. A program that is started again after it was killed finds its own old
+        lease there until that expires: with `wait` it waits that long for the stream, in seconds, for ever with None.
         """
         self._check_open()
         declared = None if shape is None else DeclaredFrame.of(shape, dtype)

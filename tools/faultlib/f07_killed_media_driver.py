@@ -14,7 +14,7 @@ import tensor_pool as tp
 from faultlib.experiment import Bench, Context, Outcome, percentile
 from faultlib.orders import Orders, say, settings
 from faultlib.stacks import CLI, MEDIA_DRIVER_TIMEOUT_MS, StackProcess, toml
-from tensor_pool.errors import AttachRejectedError, LeaseLostError, MediaDriverTimeoutError, TensorPoolError
+from tensor_pool.errors import LeaseLostError, MediaDriverTimeoutError, TensorPoolError
 from tensor_pool.session import Session
 from tensor_pool.testing import ChildProcess, check_frame, stamp_frame
 
@@ -170,12 +170,8 @@ def _work(work: Callable[[Session, Orders], Iterator[None]], session: Session, o
 
 def _produce(session: Session, orders: Orders) -> Iterator[None]:
     frame = np.empty(NBYTES, dtype=np.uint8)
-    while True:
-        try:
-            producer = session.producer(STREAM_ID, shape=NBYTES, dtype="uint8", slots=SLOTS, wait=2 * DRIVER_TIMEOUT_S)
-            break
-        except AttachRejectedError:
-            time.sleep(0.01)  # the lease of the life before has not expired yet
+    # the lease of the life before may not have expired yet
+    producer = session.producer(STREAM_ID, shape=NBYTES, dtype="uint8", slots=SLOTS, wait=2 * DRIVER_TIMEOUT_S)
     with producer:
         while not orders.stop.wait(0.002):
             try:

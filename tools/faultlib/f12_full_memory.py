@@ -303,7 +303,7 @@ def producer_process() -> None:
         producers: dict[int, Producer] = {}
 
         def produce(stream_id: int, nbytes: int) -> dict[str, Any]:
-            producers[stream_id] = session.producer(stream_id, shape=nbytes, slots=SLOTS, wait=5.0)
+            producers[stream_id] = session.producer(stream_id, shape=nbytes, slots=SLOTS)
             return {"event": "producing"}
 
         def publish(stream_id: int, frames: int) -> dict[str, Any]:

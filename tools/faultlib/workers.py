@@ -16,26 +16,13 @@ from faultlib.orders import Orders, say, settings
 from tensor_pool.client.consumer import Consumer
 from tensor_pool.client.producer import Producer
 from tensor_pool.consumer.stats import ConsumerStats
-from tensor_pool.errors import AttachError, FrameOverwrittenError
+from tensor_pool.errors import FrameOverwrittenError
 from tensor_pool.session import Session
 from tensor_pool.testing import EventLog, checksum, stamp_frame
 from tensor_pool.testing.events import ACCEPT, ATTEMPT, PUBLISH, TOTALS, WITHDRAW
 
-ATTACH_RETRY_S = 0.005
 ATTACH_LIMIT_S = 20.0
 WORD = 1 << 40
-
-
-def attach_producer(session: Session, stream_id: int, nbytes: int, slots: int) -> Producer:
-    """Try until the driver grants the lease, as a camera program does that is started again by its supervisor."""
-    deadline_s = time.monotonic() + ATTACH_LIMIT_S
-    while True:
-        try:
-            return session.producer(stream_id, shape=nbytes, dtype="uint8", slots=slots)
-        except AttachError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(ATTACH_RETRY_S)
 
 
 def publish_logged(producer: Producer, log: EventLog, nbytes: int, *, in_place: bool) -> int:
@@ -62,7 +49,7 @@ def producer_process() -> None:
     with tp.connect() as session, EventLog(options["log"]) as log:
         say("connected")
         orders.wait_for("attach")
-        with attach_producer(session, options["stream_id"], options["nbytes"], options["slots"]) as producer:
+        with session.producer(options["stream_id"], shape=options["nbytes"], slots=options["slots"], wait=ATTACH_LIMIT_S) as producer:
             say("attached", epoch=producer.epoch, time_ns=time.monotonic_ns())
             orders.wait_for("publish")
             number = 0
@@ -208,7 +195,7 @@ def _random_run(session: Session, options: dict[str, Any], orders: Orders, order
     epochs = choice.choice((1, 1, 2))
     with EventLog(order["log"]) as log:
         for number in range(epochs):
-            with attach_producer(session, order["stream_id"], options["nbytes"], order["slots"]) as producer:
+            with session.producer(order["stream_id"], shape=options["nbytes"], slots=order["slots"], wait=ATTACH_LIMIT_S) as producer:
                 if number == 0:
                     say("attached", run=order["run"])
                     orders.wait_for("go")

@@ -64,6 +64,14 @@ def stream_argument(value: str) -> int | str:
 @click.option("--rate", "rate_hz", type=click.FloatRange(0.01, 1e6), default=100.0, show_default=True, help="Frames a second.")
 @click.option("--slots", type=click.IntRange(2), default=64, show_default=True, help="Slots of the ring, a power of two.")
 @click.option("--seconds", type=click.FloatRange(0.1), default=None, help="Stop after this long; without it on Ctrl-C.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Seconds to wait for the stream while another producer holds it, perhaps one that was killed and whose lease runs on.",
+)
 @click.option("--wait-for-start", is_flag=True, help="Begin at a line on standard input; after the last frame wait for another.")
 @stack_option
 @click.option("--json", "as_json", is_flag=True, help="Counts as JSON lines, one a second and one at the end.")
@@ -75,6 +83,7 @@ def publish(
     rate_hz: float,
     slots: int,
     seconds: float | None,
+    wait_s: float,
     wait_for_start: bool,
     stack: str | None,
     as_json: bool,
@@ -88,7 +97,7 @@ def publish(
     with (
         ShutdownSignal() as shutdown,
         sessions.connect(stack) as session,
-        session.producer(stream_id, shape=shape, dtype=dtype, slots=slots, name=name) as producer,
+        session.producer(stream_id, shape=shape, dtype=dtype, slots=slots, name=name, wait=wait_s) as producer,
         StatusLine(quiet=as_json) as status,
     ):
         if as_json:

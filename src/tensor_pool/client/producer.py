@@ -16,7 +16,16 @@ from tensor_pool.client.attachment import Attachment
 from tensor_pool.client.conductor import ControlMessage, closed_error
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import SystemClock
-from tensor_pool.errors import ClosedError, ConfigError, LeaseLostError, ProtocolError, RegionError, TensorPoolError, TransportError
+from tensor_pool.errors import (
+    AttachRejectedError,
+    ClosedError,
+    ConfigError,
+    LeaseLostError,
+    ProtocolError,
+    RegionError,
+    TensorPoolError,
+    TransportError,
+)
 from tensor_pool.producer.arrays import Array, DeclaredFrame, publishable_bytes
 from tensor_pool.producer.stats import COUNTER_NAMES, ProducerState, ProducerStats
 from tensor_pool.runtime import PeriodicTimer
@@ -31,6 +40,7 @@ LOGGER = logging.getLogger("tensor_pool.producer")
 WAITERS_EXPECTED_INTERVALS = 5
 # those who read before this producer came have said it by then; until then somebody may sleep
 EVERYBODY_SAID_HELLO_INTERVALS = 2
+PROVISION_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +76,7 @@ class Producer:
         self._hellos: dict[int, int] = {}
         self._attached_ns = services.clock.monotonic_ns()
         self._report = PeriodicTimer(services.report_interval_ns, services.clock.monotonic_ns())
-        if options.provision is not None:
-            options.provision()
+        self._provision_first()
         self._provisioning: threading.Thread | None = None
         self._attachment = Attachment(
             services,
@@ -76,7 +85,7 @@ class Producer:
             self._on_attached,
             self._on_lease_lost,
             self._on_refused,
-            gives_up_on_refusal=True,
+            gives_up_on_refusal=options.wait_ns == 0,
         )
         self._publication = services.link.open_descriptor_publication()
         self._waiters = services.link.open_waiters(options.stream_id)
@@ -313,10 +322,27 @@ class Producer:
         LOGGER.info("stream %d: the producer lease was lost (%s)", self._options.stream_id, reason)
         self._let_go(reason)
 
+    def _provision_first(self) -> None:
+        """Have the stream made fit. It cannot be cut anew while a producer holds it, perhaps one that was killed: who waits asks again."""
+        provision, wait_ns, clock = self._options.provision, self._options.wait_ns, self._services.clock
+        if provision is None:
+            return
+        deadline_ns = None if wait_ns is None else clock.monotonic_ns() + wait_ns
+        pause = threading.Event()
+        while True:
+            try:
+                provision()
+            except AttachRejectedError:
+                if deadline_ns is not None and clock.monotonic_ns() >= deadline_ns:
+                    raise
+                pause.wait(PROVISION_AGAIN_S)
+            else:
+                return
+
     def _on_refused(self) -> None:
         """A driver that was started again has forgotten streams that it was asked for: ask again, beside the conductor."""
         provision, running = self._options.provision, self._provisioning
-        if provision is None or self._attachment.times_attached == 0 or (running is not None and running.is_alive()):
+        if provision is None or self._attachment.has_given_up or (running is not None and running.is_alive()):
             return
 
         def work() -> None:

@@ -32,7 +32,7 @@ def test_a_consumer_goes_on_with_the_next_producer(stack: StackProcess, session:
         frame = consumer.read(timeout=DEADLINE_S)
         assert frame is not None
         first.kill()
-        stack.command("camera", *arguments)
+        stack.command("camera", *arguments, "--wait", DEADLINE_S)
         epoch = frame.epoch
         while frame is None or frame.epoch == epoch:
             frame = consumer.read(timeout=DEADLINE_S)
@@ -40,6 +40,17 @@ def test_a_consumer_goes_on_with_the_next_producer(stack: StackProcess, session:
             assert carries_seq(frame.array, frame.seq)
         assert frame.epoch > epoch
         assert all(stats.balanced for stats in (*consumer.earlier_stats, consumer.stats))
+
+
+@pytest.mark.parametrize("rows", [32, 96], ids=["as before", "in larger slots"])
+def test_whoever_waits_gets_the_stream_of_a_killed_producer(stack: StackProcess, session: tp.Session, rows: int) -> None:
+    camera = stack.command("camera", "publish", "--shape", "32x32", "--rate", 200, "--json")
+    camera.wait_for_message(event="attached")
+    with pytest.raises(tp.AttachRejectedError, match="producer"):
+        session.producer(10_000, shape=(rows, 32), dtype="uint16", wait=0.2)
+    camera.kill()
+    with session.producer(10_000, shape=(rows, 32), dtype="uint16", wait=DEADLINE_S) as producer:
+        assert producer.publish(np.zeros((rows, 32), np.uint16)) == 0
 
 
 def test_a_producer_whose_lease_was_revoked_says_so_and_comes_back(stack: StackProcess, session: tp.Session) -> None:
