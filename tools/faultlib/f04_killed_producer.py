@@ -69,9 +69,11 @@ class KilledProducer:
             for consumer in consumers:
                 consumer.send({"order": "stop"})
                 consumer.expect_exit(0)
-            seen.remap_ms += _remap_times(bench, consumers, watch)
+            _note_remaps(seen, bench, consumers, watch)
             figures = {**_judge(seen, bench, len(points)), "machine_stalls": watch.count}
         void = [] if seen.killed_before_commit else ["every kill landed after the commit"]
+        if len(seen.remap_ms) < len(points):
+            void.append(f"only {len(seen.remap_ms)} times from attach to mapping were measured, half of what {len(points)} kills give")
         if seen.repeated >= MOST_REPEATED * len(points):
             void.append(f"other work kept this machine busy: {seen.repeated} kills had to be repeated")
         return Outcome(figures, seen.problems, void)
@@ -100,29 +102,27 @@ def _kill_at(points: list[Failpoint], seen: _Seen, bench: Bench, watch: StallWat
             seen.problems.append(f"{point}: the producer ended with {code}, not by the failpoint")
         next_attached = successor.wait_for_message(event="attached")
         current = successor
+        _check_epochs(seen, point, attached["epoch"], next_attached["epoch"])
         if watch.stalled_between(began_ns, next_attached["time_ns"]) and seen.repeated < MOST_REPEATED * len(points):
             seen.repeated += 1
             waiting.append(point)
         else:
-            _note_kill(seen, point, attached, next_attached)
+            seen.attached_ns[attached["epoch"]] = next_attached["time_ns"]
+            seen.killed_before_commit += STEPS.index(point.name) < STEPS.index("write.after_committed")
         if not waiting:
             break
         point = waiting.popleft()
     current.send({"order": "publish"})
+    for consumer in consumers:
+        consumer.wait_for_message(event="mapped", epoch=next_attached["epoch"])
     current.send({"order": "stop"})
     current.expect_exit(0)
     return consumers
 
 
-def _note_kill(seen: _Seen, point: Failpoint, attached: dict[str, Any], next_attached: dict[str, Any]) -> None:
-    """What one kill showed about epochs and time."""
-    seen.attached_ns[attached["epoch"]] = next_attached["time_ns"]
-    if next_attached["epoch"] - attached["epoch"] != 2:
-        seen.problems.append(
-            f"{point}: epoch {attached['epoch']} was followed by {next_attached['epoch']}, not by expiry + 1 and attach + 1"
-        )
-    if STEPS.index(point.name) < STEPS.index("write.after_committed"):
-        seen.killed_before_commit += 1
+def _check_epochs(seen: _Seen, point: Failpoint, epoch: int, following: int) -> None:
+    if following - epoch != 2:
+        seen.problems.append(f"{point}: epoch {epoch} was followed by {following}, not by expiry + 1 and attach + 1")
 
 
 def _judge(seen: _Seen, bench: Bench, kills: int) -> dict[str, Any]:
@@ -159,24 +159,24 @@ def _judge(seen: _Seen, bench: Bench, kills: int) -> dict[str, Any]:
     }
 
 
-def _remap_times(bench: Bench, consumers: list[ChildProcess], watch: StallWatch) -> list[float]:
-    """From each attach that consumers lived through to each consumer's mapping of that epoch, where no core stood still meanwhile."""
-    mapped = [
-        {message["epoch"]: message["time_ns"] for message in consumer.messages() if message["event"] == "mapped"} for consumer in consumers
-    ]
-    times = []
-    attached = [
-        message
+def _note_remaps(seen: _Seen, bench: Bench, consumers: list[ChildProcess], watch: StallWatch) -> None:
+    """How long each consumer took to map each epoch that came while it ran. No time is noted where a core stood still meanwhile."""
+    attached_ns = {
+        message["epoch"]: message["time_ns"]
         for child in bench.harness.children
         if child.name.startswith("producer")
         for message in child.messages()
         if message["event"] == "attached"
-    ]
-    for message in sorted(attached, key=lambda message: message["epoch"])[1:]:
-        attached_ns = message["time_ns"]
-        mapped_at = [epochs[message["epoch"]] for epochs in mapped if message["epoch"] in epochs]
-        times += [max(0.0, (at_ns - attached_ns) / 1e6) for at_ns in mapped_at if not watch.stalled_between(attached_ns, at_ns)]
-    return times
+    }
+    # consumers were started beside the first one
+    following = sorted(attached_ns)[1:]
+    for consumer in consumers:
+        mapped_ns = {message["epoch"]: message["time_ns"] for message in consumer.messages() if message["event"] == "mapped"}
+        for epoch in following:
+            if epoch not in mapped_ns:
+                seen.problems.append(f"{consumer.name} never mapped epoch {epoch}, which lived for a lease at least")
+            elif not watch.stalled_between(attached_ns[epoch], mapped_ns[epoch]):
+                seen.remap_ms.append(max(0.0, (mapped_ns[epoch] - attached_ns[epoch]) / 1e6))
 
 
 def _producer(bench: Bench, log: Path, *points: Failpoint) -> ChildProcess:
