@@ -18,14 +18,14 @@ use tensor_pool_core::ring::Ring;
 use crate::aeron::lock;
 use crate::errors;
 use crate::fork::Owner;
-use crate::memory::{BufferPool, FrameBuffer, Memory, fill_view};
+use crate::memory::{FrameBuffer, Loan, fill_view};
 use crate::reader::FrameReaderInner;
 
 /// Where the bytes of a frame are.
 pub enum Payload {
-    Owned(Memory, Arc<BufferPool>),
+    Owned(Loan),
     Given,
-    Lent { ring: Arc<Ring>, generation: u64 },
+    Lent { reader: Arc<FrameReaderInner>, ring: Arc<Ring>, generation: u64 },
 }
 
 enum Bytes {
@@ -44,18 +44,11 @@ pub struct ReadFrame {
     stream_id: u32,
     bytes: Mutex<Bytes>,
     array: PyOnceLock<Py<PyAny>>,
-    reader: Option<Arc<FrameReaderInner>>,
 }
 
 impl ReadFrame {
-    pub fn new(located: Located, pending: Pending, epoch: u64, payload: Payload) -> Self {
-        Self { located, pending, epoch, stream_id: 0, bytes: Mutex::new(Bytes::Unmade(payload)), array: PyOnceLock::new(), reader: None }
-    }
-
-    /// Who read it.
-    pub fn set_reader(&mut self, reader: Arc<FrameReaderInner>) {
-        self.stream_id = reader.stream_id();
-        self.reader = Some(reader);
+    pub fn new(located: Located, pending: Pending, stream_id: u32, epoch: u64, payload: Payload) -> Self {
+        Self { located, pending, epoch, stream_id, bytes: Mutex::new(Bytes::Unmade(payload)), array: PyOnceLock::new() }
     }
 
     /// The caller's object, into which the bytes were copied.
@@ -66,9 +59,8 @@ impl ReadFrame {
     fn make(&self, py: Python<'_>, payload: Payload) -> PyResult<Option<Py<PyAny>>> {
         Ok(match payload {
             Payload::Given => None,
-            Payload::Owned(memory, pool) => Some(Py::new(py, FrameBuffer::new(memory, self.located.length, pool))?.into_any()),
-            Payload::Lent { ring, generation } => {
-                let reader = self.reader.clone().expect("set by the reader that lent it");
+            Payload::Owned(memory) => Some(Py::new(py, FrameBuffer::new(memory, self.located.length))?.into_any()),
+            Payload::Lent { reader, ring, generation } => {
                 let view =
                     View { reader, ring, located: self.located, generation, verdict: AtomicU8::new(UNSETTLED), owner: Owner::current() };
                 Some(Py::new(py, view)?.into_any())
@@ -89,7 +81,7 @@ impl ReadFrame {
         }
         let Some(dtype) = numpy_dtype(py, info.dtype)? else { return Ok(None) };
         let (pointer, flags) = match &*lock(&self.bytes) {
-            Bytes::Unmade(Payload::Owned(memory, _)) => (memory.pointer(), NPY_ARRAY_CARRAY),
+            Bytes::Unmade(Payload::Owned(memory)) => (memory.pointer(), NPY_ARRAY_CARRAY),
             Bytes::Unmade(Payload::Lent { .. }) => (self.located.payload.cast_mut(), NPY_ARRAY_CARRAY_RO),
             // made before: numpy asks the object itself
             _ => return Ok(None),
@@ -307,8 +299,7 @@ impl Frame {
         let fields_of_slot = SlotFields { info, pool_id: 0, payload_slot: 0, strides };
         let located = Located { seq: fields.seq, fields: fields_of_slot, payload: std::ptr::null(), length: fields.nbytes };
         let pending = Pending { seq: fields.seq, timestamp_ns: fields.publish_timestamp_ns, trace_id: fields.trace_id };
-        let mut frame = ReadFrame::new(located, pending, fields.epoch, Payload::Given);
-        frame.stream_id = stream_id;
+        let mut frame = ReadFrame::new(located, pending, stream_id, fields.epoch, Payload::Given);
         frame.bytes = Mutex::new(Bytes::Made(Some(fields.buffer)));
         Ok(PyClassInitializer::from(frame).add_subclass(Self))
     }

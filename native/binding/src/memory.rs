@@ -1,6 +1,7 @@
 //! Memory of owned frames: aligned, recycled, and given back when the last array over it is gone.
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
@@ -53,17 +54,24 @@ impl Drop for Memory {
 struct Free {
     buffers: Vec<Memory>,
     bytes: usize,
+    closed: bool,
 }
 
 /// Buffers that no frame uses now: fresh memory costs a page fault for every 4 KiB, these cost nothing.
-#[derive(Default)]
-pub struct BufferPool(Mutex<Free>);
+pub struct BufferPool {
+    owner: Owner,
+    free: Mutex<Free>,
+}
 
 impl BufferPool {
-    pub fn take(&self, length: usize) -> Memory {
-        let mut free = lock(&self.0);
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { owner: Owner::current(), free: Mutex::default() })
+    }
+
+    pub fn take(self: &Arc<Self>, length: usize) -> Loan {
+        let mut free = lock(&self.free);
         let fits = |memory: &Memory| memory.capacity >= length && memory.capacity <= 2 * length.max(SMALLEST);
-        match free.buffers.iter().rposition(fits) {
+        let memory = match free.buffers.iter().rposition(fits) {
             Some(index) => {
                 let memory = free.buffers.swap_remove(index);
                 free.bytes -= memory.capacity;
@@ -73,29 +81,62 @@ impl BufferPool {
                 drop(free);
                 Memory::new(length)
             }
+        };
+        Loan { memory: ManuallyDrop::new(memory), pool: self.clone() }
+    }
+
+    fn give(&self, memory: Memory) {
+        let mut free = lock(&self.free);
+        if !free.closed && free.buffers.len() < KEPT_BUFFERS && free.bytes + memory.capacity <= KEPT_BYTES {
+            free.bytes += memory.capacity;
+            free.buffers.push(memory);
         }
     }
 
-    pub fn give(&self, memory: Memory) {
-        let mut free = lock(&self.0);
-        if free.buffers.len() < KEPT_BUFFERS && free.bytes + memory.capacity <= KEPT_BYTES {
-            free.bytes += memory.capacity;
-            free.buffers.push(memory);
+    /// Nobody reads into these any more. What is lent is freed when it comes back.
+    pub fn close(&self) {
+        let mut free = lock(&self.free);
+        free.closed = true;
+        free.bytes = 0;
+        let buffers = std::mem::take(&mut free.buffers);
+        // a quarter of a gigabyte takes a while to give back
+        drop(free);
+        drop(buffers);
+    }
+}
+
+/// Memory of a pool, for one frame. It goes back when the last that uses it is gone.
+pub struct Loan {
+    memory: ManuallyDrop<Memory>,
+    pool: Arc<BufferPool>,
+}
+
+impl Loan {
+    pub fn pointer(&self) -> *mut u8 {
+        self.memory.pointer()
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // in a forked child the pool's lock may be held by a thread that is not there, and the memory is the parent's: it stays
+        if self.pool.owner.is_here() {
+            // SAFETY: taken once, here; nobody uses it afterwards.
+            let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+            self.pool.give(memory);
         }
     }
 }
 
 #[pyclass(frozen, module = "tensor_pool._native")]
 pub struct FrameBuffer {
-    memory: Option<Memory>,
+    memory: Loan,
     length: usize,
-    pool: Arc<BufferPool>,
-    owner: Owner,
 }
 
 impl FrameBuffer {
-    pub fn new(memory: Memory, length: usize, pool: Arc<BufferPool>) -> Self {
-        Self { memory: Some(memory), length, pool, owner: Owner::current() }
+    pub fn new(memory: Loan, length: usize) -> Self {
+        Self { memory, length }
     }
 }
 
@@ -104,28 +145,13 @@ impl FrameBuffer {
     /// # Safety
     /// Called by Python with a valid `view`.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut pyo3::ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let (pointer, length) = {
-            let this = slf.get();
-            (this.memory.as_ref().map_or(std::ptr::null_mut(), Memory::pointer), this.length)
-        };
+        let (pointer, length) = (slf.get().memory.pointer(), slf.get().length);
         // SAFETY: the memory lives as long as this object, of which the view takes a reference.
         unsafe { fill_view(slf.as_any(), view, pointer, length, false, flags) }
     }
 
     fn __len__(&self) -> usize {
         self.length
-    }
-}
-
-impl Drop for FrameBuffer {
-    fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
-        if self.owner.is_here() {
-            self.pool.give(memory);
-        } else {
-            // the pool's lock may have been held by a thread that this child does not have
-            std::mem::forget(memory);
-        }
     }
 }
 

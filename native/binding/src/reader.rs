@@ -30,6 +30,8 @@ use crate::writer::ring_of;
 
 /// A reader looks again at least this often: for producers that wake nobody, and for a new epoch, which has another word to sleep on.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// The first sleep behind a frame that is committed and not announced yet.
+const UNANNOUNCED_SLEEP: Duration = Duration::from_micros(100);
 const SIGNAL_CHECK_INTERVAL_NS: u64 = 50_000_000;
 const POLL_LIMIT: usize = 256;
 /// A publisher that never stops must not keep a read in here; what is left over comes with the next poll.
@@ -157,6 +159,24 @@ enum Failure {
     Signal(PyErr),
 }
 
+/// How long to sleep when full slots were passed over. Their descriptors are on the way, as a rule, and their wakes go to the words passed over: so the
+/// first sleep is short. A descriptor that was refused never comes: so each further one is twice as long.
+struct Patience {
+    seq: u64,
+    sleep: Duration,
+}
+
+impl Patience {
+    fn longest(&mut self, awaited_seq: u64, next_seq: u64) -> Duration {
+        if awaited_seq == next_seq {
+            return LONGEST_SLEEP;
+        }
+        self.sleep = if awaited_seq == self.seq { (2 * self.sleep).min(LONGEST_SLEEP) } else { UNANNOUNCED_SLEEP };
+        self.seq = awaited_seq;
+        self.sleep
+    }
+}
+
 /// While it lives the consumer's counter says that a read sleeps.
 struct Sleeping(Option<CounterWord>);
 
@@ -253,7 +273,7 @@ impl FrameReaderInner {
     }
 
     /// One look: a frame, or None when there is none now.
-    fn attempt(&self, request: &Request) -> Result<Option<ReadFrame>, Failure> {
+    fn attempt(self: &Arc<Self>, request: &Request) -> Result<Option<ReadFrame>, Failure> {
         let mut guard = lock(&self.state);
         self.ensure_open()?;
         self.poll_locked(&mut guard).map_err(Failure::Aeron)?;
@@ -272,7 +292,7 @@ impl FrameReaderInner {
                 Ok(located) => match self.take_payload(mapped, &located, pending, request.target)? {
                     Some(payload) => {
                         mapped.books.book(Outcome::Delivered);
-                        return Ok(Some(ReadFrame::new(located, pending, mapped.epoch, payload)));
+                        return Ok(Some(ReadFrame::new(located, pending, self.stream_id, mapped.epoch, payload)));
                     }
                     None => Outcome::Late,
                 },
@@ -281,16 +301,18 @@ impl FrameReaderInner {
         }
     }
 
-    fn take_payload(&self, mapped: &mut Mapped, located: &Located, pending: Pending, target: Target) -> Result<Option<Payload>, Failure> {
+    fn take_payload(
+        self: &Arc<Self>,
+        mapped: &mut Mapped,
+        located: &Located,
+        pending: Pending,
+        target: Target,
+    ) -> Result<Option<Payload>, Failure> {
         match target {
             Target::Owned => {
                 let memory = self.buffers.take(located.length);
                 // SAFETY: the memory has at least that length, and the frame was located in this ring.
-                if unsafe { reader::copy_payload(&mapped.ring, located, memory.pointer()) } {
-                    return Ok(Some(Payload::Owned(memory, self.buffers.clone())));
-                }
-                self.buffers.give(memory);
-                Ok(None)
+                Ok(unsafe { reader::copy_payload(&mapped.ring, located, memory.pointer()) }.then_some(Payload::Owned(memory)))
             }
             Target::Into(pointer, have) => {
                 if located.length > have {
@@ -300,12 +322,12 @@ impl FrameReaderInner {
                 // SAFETY: checked against the length of the caller's buffer, whose export is held.
                 Ok(unsafe { reader::copy_payload(&mapped.ring, located, pointer) }.then_some(Payload::Given))
             }
-            Target::Lend => Ok(Some(Payload::Lent { ring: mapped.ring.clone(), generation: mapped.generation })),
+            Target::Lend => Ok(Some(Payload::Lent { reader: self.clone(), ring: mapped.ring.clone(), generation: mapped.generation })),
         }
     }
 
     /// Look, sleep, look again, until there is a frame or the time is over.
-    fn read(&self, request: &Request) -> Result<Option<ReadFrame>, Failure> {
+    fn read(self: &Arc<Self>, request: &Request) -> Result<Option<ReadFrame>, Failure> {
         let started_ns = monotonic_ns();
         self.last_polled_ns.store(started_ns, Ordering::Relaxed);
         if let Some(frame) = self.attempt(request)? {
@@ -320,6 +342,7 @@ impl FrameReaderInner {
         }
         let deadline_ns = request.timeout_ns.map(|timeout| started_ns.saturating_add(timeout));
         let mut next_signal_check_ns = started_ns + SIGNAL_CHECK_INTERVAL_NS;
+        let mut patience = Patience { seq: 0, sleep: UNANNOUNCED_SLEEP };
         loop {
             let now_ns = monotonic_ns();
             self.last_polled_ns.store(now_ns, Ordering::Relaxed);
@@ -331,7 +354,7 @@ impl FrameReaderInner {
                 std::hint::spin_loop();
                 (self.attempt(request)?, Woken::LookAgain)
             } else {
-                self.attempt_and_sleep(request, left.min(LONGEST_SLEEP))?
+                self.attempt_and_sleep(request, left, &mut patience)?
             };
             if frame.is_some() {
                 return Ok(frame);
@@ -344,21 +367,27 @@ impl FrameReaderInner {
     }
 
     /// The word is loaded before the last look: what is committed after that look ends the sleep at once.
-    fn attempt_and_sleep(&self, request: &Request, longest: Duration) -> Result<(Option<ReadFrame>, Woken), Failure> {
+    fn attempt_and_sleep(
+        self: &Arc<Self>,
+        request: &Request,
+        left: Duration,
+        patience: &mut Patience,
+    ) -> Result<(Option<ReadFrame>, Woken), Failure> {
         let expected = lock(&self.state).mapped.as_ref().map(|mapped| (mapped.ring.clone(), mapped.books.next_announced()));
         let Some((ring, next_seq)) = expected else {
-            std::thread::sleep(longest.min(Duration::from_millis(1)));
+            std::thread::sleep(left.min(Duration::from_millis(1)));
             return Ok((self.attempt(request)?, Woken::LookAgain));
         };
-        let (word, seen) = wait::next_word(&ring, next_seq);
+        let awaited = wait::next_word(&ring, next_seq);
+        let longest = left.min(patience.longest(awaited.seq, next_seq));
         let sleeping = Sleeping::say(lock(&self.sleeping).clone());
         if let Some(frame) = self.attempt(request)? {
             return Ok((Some(frame), Woken::LookAgain));
         }
-        let woken = wait::sleep_on(word, seen, longest);
+        let woken = wait::sleep_on(awaited.word, awaited.seen, longest);
         drop(sleeping);
         if woken == Woken::ByOthers {
-            wait::pass_on(word);
+            wait::pass_on(awaited.word);
         }
         if woken == Woken::LookAgain {
             // time is up, or the word changed: the caller comes back, and looks before it sleeps
@@ -386,6 +415,7 @@ impl FrameReaderInner {
         }
         self.closed.store(true, Ordering::Relaxed);
         lock(&self.state).mapped = None;
+        self.buffers.close();
         self.signal();
     }
 }
@@ -416,16 +446,12 @@ impl FrameReader {
     fn read_as(&self, py: Python<'_>, request: Request) -> PyResult<Option<ReadFrame>> {
         self.ensure_here()?;
         let inner = &self.inner;
-        let frame = py.detach(|| inner.read(&request)).map_err(|failure| match failure {
+        py.detach(|| inner.read(&request)).map_err(|failure| match failure {
             Failure::Aeron(error) => error.into(),
             Failure::Signal(error) => error,
             Failure::Closed => errors::closed(format!("the reader of stream {} is closed", inner.stream_id)),
             Failure::TooShort { need, have } => PyValueError::new_err(format!("the next frame has {need} bytes and the buffer {have}")),
-        })?;
-        Ok(frame.map(|mut frame| {
-            frame.set_reader(self.inner.clone());
-            frame
-        }))
+        })
     }
 }
 
@@ -440,7 +466,7 @@ impl FrameReader {
                 stream_id,
                 subscription: subscription.map(|subscription| subscription.inner.clone()),
                 state: Mutex::default(),
-                buffers: Arc::default(),
+                buffers: BufferPool::new(),
                 last_polled_ns: AtomicU64::new(0),
                 eventfd: AtomicI32::new(-1),
                 sleeping: Mutex::default(),

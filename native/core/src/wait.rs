@@ -18,19 +18,28 @@ pub enum Woken {
     BySignal,
 }
 
+/// Where to sleep for the frame `next_seq`.
+pub struct Awaited<'a> {
+    pub word: &'a AtomicU64,
+    /// The word as it was loaded.
+    pub seen: u64,
+    /// The seq that the word will have; more than `next_seq` where full slots were passed over.
+    pub seq: u64,
+}
+
 /// The slot and the word to sleep on when the next frame is `next_seq`. Slots that hold a newer frame already are passed over: a descriptor that was
 /// refused must not make a reader sleep on a full slot.
-pub fn next_word(ring: &Ring, next_seq: u64) -> (&AtomicU64, u64) {
+pub fn next_word(ring: &Ring, next_seq: u64) -> Awaited<'_> {
     let mut seq = next_seq;
     for _ in 0..ring.nslots() {
         let word = commit::first_load(ring.commit_word(seq));
         let is_full = commit::is_committed(word) && commit::sequence(word) >= seq;
         if !is_full {
-            return (ring.commit_word(seq), word);
+            return Awaited { word: ring.commit_word(seq), seen: word, seq };
         }
         seq = commit::sequence(word) + 1;
     }
-    (ring.commit_word(seq), ring.commit_word(seq).load(Ordering::Relaxed))
+    Awaited { word: ring.commit_word(seq), seen: ring.commit_word(seq).load(Ordering::Relaxed), seq }
 }
 
 /// Sleep until the word's low half is no longer that of `seen`, at most `longest`.

@@ -11,7 +11,7 @@ use tensor_pool_core::open::{Method, open_file_by};
 use tensor_pool_core::reader::{self, Refusal};
 use tensor_pool_core::region::{Creation, Region};
 use tensor_pool_core::ring::{Pool, Ring, SUPERBLOCK_LENGTH, WORDS_PER_SLOT};
-use tensor_pool_core::wait::{self, Woken};
+use tensor_pool_core::wait::{self, Awaited, Woken};
 use tensor_pool_core::writer::Writer;
 use tensor_pool_core::{commit, layout};
 
@@ -187,7 +187,7 @@ fn the_writer_wakes_one_sleeper_and_each_wakes_the_next() {
         .map(|_| {
             let sleeping = ring.clone();
             std::thread::spawn(move || {
-                let (word, seen) = wait::next_word(&sleeping, 0);
+                let Awaited { word, seen, .. } = wait::next_word(&sleeping, 0);
                 if wait::sleep_on(word, seen, Duration::from_secs(20)) == Woken::ByOthers {
                     wait::pass_on(word);
                 }
@@ -210,7 +210,7 @@ fn a_sleep_ends_in_time_and_does_not_begin_on_a_word_that_changed() {
     let directory = Directory::new();
     let (mut writer, ring) = directory.ring(4, 64);
     write(&mut writer, &[1]);
-    let (word, seen) = wait::next_word(&ring, 1);
+    let Awaited { word, seen, .. } = wait::next_word(&ring, 1);
     let started = Instant::now();
     assert_eq!(wait::sleep_on(word, seen, Duration::from_millis(10)), Woken::LookAgain);
     assert!(started.elapsed() >= Duration::from_millis(10));
@@ -222,8 +222,8 @@ fn a_reader_sleeps_on_the_first_slot_that_is_not_full() {
     let directory = Directory::new();
     let (mut writer, ring) = directory.ring(4, 64);
     let slot_of = |next_seq| {
-        let (word, _) = wait::next_word(&ring, next_seq);
-        (0..4).find(|seq| std::ptr::eq(word, ring.commit_word(*seq)))
+        let awaited = wait::next_word(&ring, next_seq);
+        (0..4).find(|seq| std::ptr::eq(awaited.word, ring.commit_word(*seq)))
     };
     assert_eq!(slot_of(0), Some(0));
     for _ in 0..6 {
@@ -233,6 +233,7 @@ fn a_reader_sleeps_on_the_first_slot_that_is_not_full() {
     assert_eq!(slot_of(0), Some(2));
     assert_eq!(slot_of(5), Some(2));
     assert_eq!(slot_of(6), Some(2));
+    assert_eq!([0, 5, 6].map(|next_seq| wait::next_word(&ring, next_seq).seq), [6, 6, 6]);
     let _open = writer.open(8).expect("it fits");
     assert_eq!(slot_of(5), Some(2));
     // a ring whose words are all hostile ends the search too

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tensor_pool import _native
 from tensor_pool.client.attachment import Attachment
 from tensor_pool.client.conductor import ControlMessage, closed_error
+from tensor_pool.client.readable import Readable
 from tensor_pool.client.services import ClientServices
 from tensor_pool.consumer.announces import AnnounceTimes, AnnounceVerdict, judge_announce
 from tensor_pool.consumer.frame import BorrowedFrame, Frame
@@ -129,29 +130,23 @@ class Consumer:
                 yield frame
 
     async def __aiter__(self) -> AsyncIterator[Frame]:
-        """Wakes the event loop when frames are there and never blocks it."""
-        loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        descriptor = self.fileno()
-        loop.add_reader(descriptor, ready.set)
+        """Wakes the event loop when frames are there and never blocks it. Tasks may share a consumer: each frame goes to one of them."""
         batch = 0
-        try:
-            while not self._closed:
-                if (frame := self.read(0)) is None:
-                    batch = 0
-                    await ready.wait()
-                    ready.clear()
-                    continue
-                yield frame
-                batch += 1
-                if batch % LARGEST_BATCH == 0:
-                    # a stream that never pauses must not keep the loop to itself
-                    await asyncio.sleep(0)
-        except ClosedError:
-            if not self._closed:
-                raise
-        finally:
-            loop.remove_reader(descriptor)
+        with Readable(self.fileno()) as readable:
+            try:
+                while not self._closed:
+                    if (frame := self.read(0)) is None:
+                        batch = 0
+                        await readable.wait()
+                        continue
+                    yield frame
+                    batch += 1
+                    if batch % LARGEST_BATCH == 0:
+                        # a stream that never pauses must not keep the loop to itself
+                        await asyncio.sleep(0)
+            except ClosedError:
+                if not self._closed:
+                    raise
 
     def fileno(self) -> int:
         """A file descriptor that is readable while frames may be waiting (for select, poll, asyncio). `read(0)` until None clears it."""
