@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import tensor_pool as tp
 from faultlib.experiment import Bench, Context, Outcome
@@ -45,6 +47,10 @@ SESSION_CHANCE = 0.3
 FORK_CHANCE = 0.15
 # what must have happened now and then, or the run shows nothing
 NEEDED = ("closed", "closed twice", "dropped", "forked", "left to a thread", "collected", "overwritten while lent", "kept for many laps")
+# reads of each round by the consumer that lives on: it has the pool whose buffers come round
+BURST = 15
+REUSES_NEEDED = 1000
+RSS_GROWTH_MIB = 32.0
 
 
 class Lifetimes:
@@ -69,8 +75,15 @@ class Lifetimes:
             counts.update(result["counts"])
         problems = [f"{result['name']}: {problem}" for result in results for problem in result["problems"]]
         void = [f"nothing was {what}" for what in NEEDED if not counts[what]] if context.scale >= 1 else []
+        if counts["memory used again"] < REUSES_NEEDED * min(context.scale, 1.0):
+            void.append(f"only {counts['memory used again']} frames came in memory that another one had before")
         figures = {"rounds": sum(result["rounds"] for result in results), **dict(sorted(counts.items()))}
-        return Outcome({**figures, "left_behind": [result["left_behind"] for result in results]}, problems, void)
+        grown_mib = max(result["rss_growth_mib"] for result in results)
+        if grown_mib > RSS_GROWTH_MIB:
+            problems.append(f"memory grew by {grown_mib} MiB")
+        return Outcome(
+            {**figures, "rss_growth_mib": grown_mib, "left_behind": [result["left_behind"] for result in results]}, problems, void
+        )
 
 
 def _camera(bench: Bench) -> ChildProcess:
@@ -116,13 +129,22 @@ def juggler_process() -> None:
     Orders()
     # Aeron and numpy keep a few descriptors and threads of their own once they were used
     _Juggler(options, rounds=3).run()
-    before = _belongings()
+    before, before_mib = _belongings(), _resident_mib()
     juggler = _Juggler(options, rounds=options["rounds"])
     juggler.run()
     left = dict(_belongings() - before)
+    grown_mib = round(_resident_mib() - before_mib, 1)
     if left:
         juggler.problems.append(f"left behind: {left}")
-    say("done", name=options["name"], rounds=options["rounds"], counts=juggler.counts, problems=juggler.problems[:20], left_behind=left)
+    say(
+        "done",
+        name=options["name"],
+        rounds=options["rounds"],
+        counts=juggler.counts,
+        problems=juggler.problems[:20],
+        left_behind=left,
+        rss_growth_mib=grown_mib,
+    )
 
 
 def _belongings() -> Counter[str]:
@@ -140,16 +162,22 @@ def _belongings() -> Counter[str]:
     return found
 
 
-class _Kept:
-    """An array that the user holds on to, and how to see whether it still has its bytes."""
+def _resident_mib() -> float:
+    # what the allocator keeps for later is nobody's
+    ctypes.CDLL(None).malloc_trim(0)
+    return psutil.Process().memory_info().rss / (1 << 20)
 
-    def __init__(self, array: np.ndarray[Any, Any], word: int, seq: int) -> None:
+
+class _Kept:
+    """What the user holds on to of a frame's bytes, and how to see whether they are still those."""
+
+    def __init__(self, array: np.ndarray[Any, Any], seq: int) -> None:
         self.array = array
-        self.word = word
         self.seq = seq
+        self._expected = array.tobytes()
 
     def is_whole(self) -> bool:
-        return check_frame(self.array, self.word)
+        return self.array.tobytes() == self._expected
 
 
 class _Juggler:
@@ -162,14 +190,18 @@ class _Juggler:
         self._session: Session | None = None
         self._kept: list[_Kept] = []
         self._held: list[Any] = []
+        self._addresses: set[int] = set()
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
 
     def run(self) -> None:
-        for number in range(self._rounds):
-            self._round()
-            if number % 10 == 0:
-                say("progress", round=number, rounds=self._rounds)
+        with tp.connect() as session, session.consumer(CAMERA_STREAM, wait=ATTACH_LIMIT_S) as steady:
+            for number in range(self._rounds):
+                self._round()
+                self._burst(steady)
+                if number % 10 == 0:
+                    say("progress", round=number, rounds=self._rounds)
+        self._check()
         self._kept.clear()
         self._held.clear()
         session, self._session = self._session, None
@@ -242,19 +274,40 @@ class _Juggler:
         if frame is not None:
             self._keep(frame)
 
+    def _burst(self, steady: Consumer) -> None:
+        """Read on and on, and keep now and then what was made of a frame: while it lives, nobody else may get its memory."""
+        for _ in range(BURST):
+            frame = steady.read(READ_S)
+            if frame is None:
+                self.problems.append("the camera's frames stopped")
+                return
+            if self._choice.random() < 0.3:
+                continue  # nobody ever looks at its bytes
+            address = frame.array.ctypes.data
+            self.counts["memory used again"] += address in self._addresses
+            self._addresses.add(address)
+            if self._choice.random() < 0.3:
+                self._keep(frame)
+
     def _keep(self, frame: Frame) -> None:
-        array, word = frame.array, frame.epoch * WORD + frame.seq
-        if not check_frame(array, word):
+        choice, array = self._choice, frame.array
+        if not check_frame(array, frame.epoch * WORD + frame.seq):
             self.problems.append(f"frame {frame.seq} was not whole when it came")
-        if self._choice.random() < 0.5:
+        if choice.random() < 0.5:
             # it is the user's to change: whoever got the same memory would see it
-            word = self._choice.getrandbits(40)
-            stamp_frame(array, word)
-        self._kept.append(_Kept(array, word, frame.seq))
-        if self._choice.random() < 0.3:
+            stamp_frame(array, choice.getrandbits(40))
+        ways: list[Callable[[], np.ndarray[Any, Any]]] = [
+            lambda: array,
+            lambda: array[100:-100].view(np.uint16)[::3],
+            lambda: np.frombuffer(memoryview(frame.payload)[64:], dtype=np.uint8),
+            lambda: np.from_dlpack(frame),
+            lambda: np.from_dlpack(array[::2]),
+        ]
+        self._kept.append(_Kept(choice.choice(ways)(), frame.seq))
+        if choice.random() < 0.3:
             self._hold(frame)
         if len(self._kept) > MOST_KEPT:
-            self._kept.pop(self._choice.randrange(len(self._kept)))
+            self._kept.pop(choice.randrange(len(self._kept)))
 
     def _borrow(self, consumer: Consumer) -> None:
         try:
@@ -320,7 +373,7 @@ class _Juggler:
             if not kept.is_whole():
                 self.problems.append(f"the array of frame {kept.seq} lost its bytes")
         self.counts["kept for many laps"] += len(self._kept) > MOST_KEPT // 2
-        bounds = sorted((kept.array.ctypes.data, kept.array.ctypes.data + kept.array.nbytes) for kept in self._kept)
+        bounds = sorted(np.lib.array_utils.byte_bounds(kept.array) for kept in self._kept)
         if any(first[1] > second[0] for first, second in itertools.pairwise(bounds)):
             self.problems.append("two arrays share memory")
         for thing in self._held:
