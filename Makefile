@@ -68,4 +68,4 @@ gen: setup  ## codecs and layouts from schemas/*.xml
 	@$(PYTHON) tools/gen.py
 
 clean:
-	@rm -rf build native/target .venv src/tensor_pool/*.so
+	@rm -rf build native/target* .venv src/tensor_pool/*.so

@@ -10,7 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ import numpy as np
 import tensor_pool as tp
 from faultlib.experiment import ROOT, Bench, Context, Outcome
 from faultlib.orders import Orders, say, settings
+from faultlib.sanitized import fuzz_native
 from faultlib.stacks import StackProcess
 from tensor_pool import _native
 from tensor_pool.errors import ProtocolError
 from tensor_pool.runtime import find_stack
-from tensor_pool.sbe import control, driver
+from tensor_pool.sbe import codec, control, driver
 from tensor_pool.testing import check_frame, stamp_frame
 from tensor_pool.transport import TransportClient, exclusive_channel
 
@@ -31,6 +32,8 @@ TARGETS_NEEDED = 16
 TRACED_INPUTS = 4_000
 MEASURED_INPUTS = 300
 LIVE_MESSAGES = 20_000
+# of these, so many one by one: two counters for one request would make up for none for another
+LIVE_ONE_BY_ONE = 300
 SLOWEST_S = 1.0
 COVERAGE_NEEDED = 0.9
 ALLOCATION_BASE_BYTES = 64 << 10
@@ -53,6 +56,9 @@ class CodecFuzz:
         inputs = context.count(INPUTS)
         with context.bench("F14") as bench:
             problems, live = _fuzz_a_running_driver(bench, context)
+            context.progress(0.1, "the native decoders under AddressSanitizer")
+            native_problems, void, native = fuzz_native(bench, context, inputs)
+            problems += native_problems
             options = {"root": str(ROOT), "seed": context.seed, "inputs": inputs, "workers": WORKERS}
             workers = [
                 bench.harness.python(f"fuzzer-{number}", "faultlib.f14_codec_fuzz:fuzz_process", json.dumps({**options, "number": number}))
@@ -71,7 +77,6 @@ class CodecFuzz:
         if growth_mib > RSS_GROWTH_MIB:
             problems.append(f"memory grew by {growth_mib} MiB")
         executed, lines = (sum(target[key] for target in targets) for key in ("lines_executed", "lines"))
-        void = []
         if len(targets) < TARGETS_NEEDED:
             void.append(f"{len(targets)} decoders were fuzzed, {TARGETS_NEEDED} are needed")
         if executed < COVERAGE_NEEDED * lines:
@@ -86,6 +91,7 @@ class CodecFuzz:
             "rss_growth_mib": growth_mib,
             "decoder_lines": lines,
             "decoder_lines_reached": executed,
+            **native,
             **live,
         }
         return Outcome(figures, problems, void)
@@ -235,7 +241,7 @@ def _lines_reached(message_class: type, check: Callable[[bytes], None], inputs: 
 
 
 def _reading_code(message_class: type, module: ModuleType) -> Iterator[CodeType]:
-    """The functions of this class, and of the groups it names, that read bytes."""
+    """The functions of this class, and of the groups and the codec's helpers it names, that read bytes."""
     for name in ("decode", "decode_body", "_read", "_read_body"):
         function = vars(message_class).get(name)
         code = getattr(getattr(function, "__func__", function), "__code__", None)
@@ -246,6 +252,9 @@ def _reading_code(message_class: type, module: ModuleType) -> Iterator[CodeType]
             group = vars(module).get(other)
             if isinstance(group, type) and group is not message_class and not hasattr(group, "TEMPLATE_ID"):
                 yield from _reading_code(group, module)
+            helper = vars(codec).get(other)
+            if isinstance(helper, FunctionType):
+                yield helper.__code__
 
 
 # --- a running driver under fire ---------------------------------------------------------------------------------------
@@ -259,13 +268,19 @@ def _fuzz_a_running_driver(bench: Bench, context: Context) -> tuple[list[str], d
     messages = context.count(LIVE_MESSAGES)
     options = {"root": str(ROOT), "seed": context.seed, "messages": messages}
     sender = bench.harness.python("sender", "faultlib.f14_codec_fuzz:sender_process", json.dumps(options))
+    miscounted = 0
+    for number in range(min(LIVE_ONE_BY_ONE, messages)):
+        sender.send({"order": "next", "number": number})
+        sender.wait_for_message(event="sent", number=number)
+        miscounted += _wait_for_counters(stack, before + number + 1) != before + number + 1
+    sender.send({"order": "rest"})
     sender.expect_exit(0, timeout_s=120)
-    deadline_s = time.monotonic() + 20
-    while (counted := _request_counters(stack)) - before < messages and time.monotonic() < deadline_s:
-        time.sleep(0.1)
+    counted = _wait_for_counters(stack, before + messages)
     problems, honest_frames = honest.ended()
-    if counted - before != messages:
-        problems.append(f"{messages} damaged requests raised the driver's counters by {counted - before}")
+    if counted - before != messages or miscounted:
+        problems.append(
+            f"{messages} damaged requests raised the driver's counters by {counted - before}; {miscounted} of the first not by one"
+        )
     if not stack.process.is_running:
         problems.append(f"the driver process ended with {stack.process.returncode}")
     return problems, {"live_messages": messages, "live_counted": counted - before, "honest_frames": honest_frames}
@@ -297,6 +312,14 @@ class _Honest:
         return problems, read["frames"]
 
 
+def _wait_for_counters(stack: StackProcess, expected: int) -> int:
+    """What they are once they are that many at least, or after a while."""
+    deadline_s = time.monotonic() + 20
+    while (counted := _request_counters(stack)) < expected and time.monotonic() < deadline_s:
+        time.sleep(0.002)
+    return counted
+
+
 def _request_counters(stack: StackProcess) -> int:
     """Everything a request can end as, but for the keepalives and hellos of the honest clients that were accepted."""
     with stack.admin() as admin:
@@ -308,8 +331,9 @@ def _request_counters(stack: StackProcess) -> int:
 
 
 def sender_process() -> None:
-    """Damaged requests of the kinds that a driver listens to, flat out."""
+    """Damaged requests of the kinds that a driver listens to: one at each order `next`, and then the rest flat out."""
     options = settings()
+    orders = Orders()
     sys.path.insert(0, options["root"])
     from tests.vectors.known_answers import load_known_answers
 
@@ -322,9 +346,14 @@ def sender_process() -> None:
         while not publication.is_connected:
             time.sleep(0.01)
         # template and schema stay, so that the driver has to look at every one
+        one_by_one = True
         for data in damaged(seeds, choice, options["messages"], keep=slice(2, 6)):
+            order = orders.next() if one_by_one else None
+            one_by_one = order is not None and order["order"] == "next"
             while publication.offer(data[: publication.max_message_length]) in (_native.BACK_PRESSURED, _native.NOT_CONNECTED):
                 time.sleep(0.001)
+            if order is not None and one_by_one:
+                say("sent", number=order["number"])
 
 
 def honest_producer_process() -> None:

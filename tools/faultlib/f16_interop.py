@@ -53,11 +53,17 @@ class Interop:
         problems = [*sent["problems"], *received["problems"], *heard["problems"], *judged["problems"]]
         if sent["answers"] != ANSWERS:
             problems.append(f"there are {sent['answers']} known answers, {ANSWERS} belong to the project")
+        if sent["equal"] + sent["only_read"] + sent["refused"] != ANSWERS:
+            problems.append(
+                f"of {ANSWERS} known answers {sent['equal']} were written again, {sent['only_read']} only read, {sent['refused']} refused"
+            )
         if not heard["announces"]:
             problems.append("no announce of the driver was heard")
         figures = {
             "known_answers": sent["answers"],
             "written_equal": sent["equal"],
+            "only_read": sent["only_read"],
+            "refused_by_decision": sent["refused"],
             "carried_by_aeron": received["equal"],
             "driver_announces_read": heard["announces"],
             "driver_superblocks_read": heard["superblocks"],
@@ -84,19 +90,18 @@ def sender_process() -> None:
     problems: list[str] = []
     messages: list[bytes] = []
     answers = known.load_known_answers()
-    equal = 0
+    equal = only_read = refused = 0
     for answer in answers:
         if answer.key in known.REFUSED:
             problems += _refusal_problems(known, answer)
-            equal += 1
+            refused += 1
             continue
         message = known.decode_with(answer.message_class, answer.data)
         written = known.encode(message)
-        if (
-            answer.decode_only
-            or answer.key in known.READ_AS_ABSENT
-            or (written == answer.data and known.encode(known.build(answer.message_class, answer.fields)) == answer.data)
-        ):
+        if answer.decode_only or answer.key in known.READ_AS_ABSENT:
+            # older peers write these, and we another form
+            only_read += 1
+        elif written == answer.data and known.encode(known.build(answer.message_class, answer.fields)) == answer.data:
             equal += 1
         else:
             problems.append(f"{answer}: wrote {written.hex()}, the reference wrote {answer.data.hex()}")
@@ -111,7 +116,7 @@ def sender_process() -> None:
             for data in messages:
                 _offer(publication, data)
         _offer(publication, b"end")
-        say("sent", answers=len(answers), equal=equal, problems=problems)
+        say("sent", answers=len(answers), equal=equal, only_read=only_read, refused=refused, problems=problems)
         Orders().stop.wait()
 
 

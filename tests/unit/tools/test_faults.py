@@ -43,13 +43,13 @@ BROKEN = Pretended("F4", raises)
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *experiments: Pretended, arguments: tuple[str, ...] = ()
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *experiments: Pretended, arguments: tuple[str, ...] = (), written: str = "faults.json"
 ) -> tuple[int, dict[str, dict[str, object]]]:
     monkeypatch.setattr(faults, "EXPERIMENTS", experiments)
     monkeypatch.setattr(faults, "ROOT", tmp_path)
     output = tmp_path / "build" / "faults.json"
     code = faults.main([*arguments, "--output", str(output)])
-    return code, json.loads(output.read_text())
+    return code, json.loads(output.with_name(written).read_text())
 
 
 def test_a_good_experiment_ends_with_0_and_its_row_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -77,9 +77,13 @@ def test_the_traceback_of_a_broken_experiment_is_kept(monkeypatch: pytest.Monkey
     assert "it broke" in (tmp_path / "build" / "evidence" / "F4.traceback").read_text()
 
 
-def test_only_what_was_asked_for_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _, rows = run(monkeypatch, tmp_path, GOOD, FAILED, VOID, arguments=("--only", "f3, F1"))
-    assert list(rows) == ["F3", "F1"]
+@pytest.mark.parametrize("arguments", [("--only", "f3, F1"), ("--scale", "0.5")])
+def test_a_part_of_a_run_does_not_pass_for_the_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    _, whole = run(monkeypatch, tmp_path, GOOD, FAILED, VOID)
+    assert list(whole) == ["F1", "F2", "F3"]
+    _, rows = run(monkeypatch, tmp_path, GOOD, FAILED, VOID, arguments=arguments, written="faults-part.json")
+    assert list(rows) == (["F3", "F1"] if "--only" in arguments else list(whole))
+    assert json.loads((tmp_path / "build" / "faults.json").read_text()) == whole
 
 
 @pytest.mark.parametrize("arguments", [["--only", "F99"], ["--scale", "0"]])
