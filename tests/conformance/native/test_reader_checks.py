@@ -36,7 +36,7 @@ BROKEN = [
     *breaks("W-8.3-8 W-15.21-3", rings.EMBEDDED_TEMPLATE, "H", 0, 51, 53),
     *breaks("W-8.3-9 W-15.21-3", rings.EMBEDDED_SCHEMA, "H", 1, 901),
     *breaks("W-8.3-9 W-15.21-3", rings.EMBEDDED_VERSION, "H", 0, 2, 9),
-    *breaks("W-8.2-15 W-10.2.1-15", rings.PAYLOAD_OFFSET, "I", 1, 64, 2**32 - 1),
+    *breaks("W-8.2-15", rings.PAYLOAD_OFFSET, "I", 1, 64, 2**32 - 1),
     *breaks("W-10.2.1-13 W-15.5-2", rings.PAYLOAD_SLOT, "I", 0, 3, 8, 2**32 - 1),
     *breaks("W-15.21-6", rings.POOL_ID, "H", 0, 2, 65535),
     *breaks("W-10.2.1-14", rings.VALUES_LEN, "I", 4097, 2**31, 2**32 - 1),
