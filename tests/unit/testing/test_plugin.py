@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tensor_pool.testing.sources import sources_digest
 
 INI = "[pytest]\nmarkers =\n  spark\ntest_results = results.json\nevidence_dir = evidence\n"
 
@@ -48,6 +51,38 @@ def test_outcomes_and_rules_of_a_complete_run_are_written(project: Path) -> None
         "test_bad_teardown": ("failed", ["W-1-5"]),
         "test_expected": ("skipped", ["W-1-6"]),
     }
+
+
+def written(project: Path) -> dict[str, Any]:
+    document = json.loads((project / "results.json").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_run_says_how_it_ended_and_of_which_sources_it_was(project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "src" / "it.py").write_text("1")
+    run(project, "def test_good(): pass\n")
+    good = written(project)
+    assert good["exit_status"] == 0
+    assert good["sources"] == sources_digest(project)
+    (project / "src" / "it.py").write_text("2")
+    run(project, "def test_bad(): assert False\n")
+    bad = written(project)
+    assert bad["exit_status"] == 1
+    assert bad["sources"] == sources_digest(project) != good["sources"]
+
+
+def test_sources_that_change_under_a_run_are_not_the_ones_that_it_tested(project: Path) -> None:
+    (project / "src").mkdir()
+    run(project, "import pathlib\ndef test_it(): pathlib.Path('src/new.py').touch()\n")
+    assert written(project)["sources"] != sources_digest(project)
+
+
+def test_a_run_that_is_killed_leaves_no_older_record_in_its_place(project: Path) -> None:
+    assert run(project, "def test_good(): pass\n").returncode == 0
+    run(project, "import os\ndef test_dies(): os._exit(3)\n")
+    assert (written(project)["exit_status"], written(project)["tests"]) == (None, [])
 
 
 @pytest.mark.parametrize("narrowing", [["test_it.py"], ["-k", "one"], ["--collect-only"]])
