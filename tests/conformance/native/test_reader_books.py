@@ -235,6 +235,7 @@ def test_a_slot_that_holds_the_seq_of_another_index_is_not_the_newest(eight_slot
     assert reader.counters()["newest_committed"] == 0
 
 
+@pytest.mark.requirement("W-10.2.1-7")
 @pytest.mark.requirement("W-10.2.1-3")
 @pytest.mark.requirement("W-10.2.1-6")
 @pytest.mark.requirement("W-10.2.1-10")

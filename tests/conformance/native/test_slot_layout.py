@@ -36,7 +36,6 @@ def u64(slot: bytes, offset: int) -> int:
 @pytest.mark.requirement("W-8.2-7")
 @pytest.mark.requirement("W-8.2-14")
 @pytest.mark.requirement("W-8.2-26")
-@pytest.mark.requirement("W-10.2.1-4")
 @pytest.mark.requirement("W-15.5-2")
 def test_every_byte_of_a_slot_is_the_one_of_the_specification(eight_slots: Ring) -> None:
     writer = eight_slots.writer()
