@@ -33,7 +33,6 @@ def storage(base: Path, factory: Any = None, **policy: Any) -> EpochStorage:
 @pytest.mark.requirement("W-7.1-1")
 @pytest.mark.requirement("W-15.21a.3-1")
 @pytest.mark.requirement("W-15.21a.3-6")
-@pytest.mark.requirement("W-15.22-11")
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_an_epoch_is_a_directory_with_a_header_and_its_pools(tmp_path: Path, factory: Callable[[], Any]) -> None:
     files = storage(tmp_path, factory()).create(10, 77, SIZES, reserve=True)
