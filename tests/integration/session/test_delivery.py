@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import tensor_pool as tp
+from tensor_pool.sbe import driver
 from tensor_pool.sbe.control import ShmRegionSuperblock
 from tensor_pool.stamp import carries_seq
+from tensor_pool.testing.driver_process import ControlEndpoint
+from tensor_pool.transport import TransportClient
 
 from .conftest import StackProcess
 
@@ -127,3 +130,18 @@ def test_files_are_made_cut_and_removed_by_the_driver_alone(stack: StackProcess,
     with session.consumer(10_000, wait=20) as late:
         assert late.stats.epoch == epoch + 1
     assert made.items() <= regions().items()
+
+
+@pytest.mark.requirement("D-4.5-1")
+def test_what_concerns_a_lease_is_said_on_the_control_stream(session: tp.Session) -> None:
+    with TransportClient(session.stack.aeron_dir, name="listener") as transport:
+        endpoint = ControlEndpoint(transport)
+        session.producer(10_000, shape=1000, slots=8)
+        request = endpoint.wait_for(driver.ShmAttachRequest)
+        lease_id = endpoint.wait_for(driver.ShmAttachResponse, lambda one: one.correlation_id == request.correlation_id).lease_id
+        consumer = session.consumer(10_000, wait=20)
+        endpoint.wait_for(driver.ShmLeaseKeepalive, lambda one: one.lease_id == lease_id)
+        consumer.close()
+        detached = endpoint.wait_for(driver.ShmDetachRequest)
+        endpoint.wait_for(driver.ShmDetachResponse, lambda one: one.correlation_id == detached.correlation_id)
+        endpoint.wait_for(driver.ShmLeaseRevoked, lambda one: one.lease_id == detached.lease_id)
