@@ -76,6 +76,8 @@ def load_tests(path: Path, sources: str) -> list[MarkedTest]:
     if not path.is_file():
         raise ConformanceError(f"{path} does not exist: no run of all tests has passed\n\nhint: `make conformance` makes one")
     run = json.loads(path.read_text())
+    if not run.get("everything"):
+        raise ConformanceError(f"{path} is not of a run of all tests\n\nhint: run `make unit`")
     exit_status = run["exit_status"]
     if exit_status != 0:
         how = "did not end" if exit_status is None else f"failed (exit status {exit_status})"

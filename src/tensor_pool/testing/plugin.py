@@ -172,15 +172,20 @@ class _WatchdogPlugin:
 # --- outcomes ------------------------------------------------------------------------------------------------------
 
 
+_NARROWING: Final = ("keyword", "markexpr", "lf", "failedfirst", "deselect", "ignore", "ignore_glob", "collectonly")
+
+
+def _runs_everything(config: pytest.Config) -> bool:
+    return config.args_source is not pytest.Config.ArgsSource.ARGS and not any(config.getoption(name, None) for name in _NARROWING)
+
+
 def _results_path(config: pytest.Config) -> Path | None:
     """The file of the option for any run; that of the ini file for a run of everything, so that one test does not replace the record."""
     chosen = config.getoption("--test-results")
     if chosen:
         return Path(chosen)
-    everything = config.args_source is not pytest.Config.ArgsSource.ARGS
-    narrowed = any(config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "failedfirst", "deselect", "collectonly"))
     configured = str(config.getini("test_results"))
-    return config.rootpath / configured if configured and everything and not narrowed else None
+    return config.rootpath / configured if configured and _runs_everything(config) else None
 
 
 class _ResultsPlugin:
@@ -219,7 +224,13 @@ class _ResultsPlugin:
             for nodeid, outcome in sorted(self._outcomes.items())
         ]
         arguments = re.sub(r"\s+", " ", " ".join(map(str, self._config.invocation_params.args)))
-        run = {"command": f"pytest {arguments}".strip(), "exit_status": exit_status, "sources": self._sources, "tests": tests}
+        run = {
+            "command": f"pytest {arguments}".strip(),
+            "everything": _runs_everything(self._config),
+            "exit_status": exit_status,
+            "sources": self._sources,
+            "tests": tests,
+        }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         scratch = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         scratch.write_text(json.dumps(run, indent=1))

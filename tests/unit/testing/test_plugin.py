@@ -64,6 +64,7 @@ def test_a_run_says_how_it_ended_and_of_which_sources_it_was(project: Path) -> N
     (project / "src" / "it.py").write_text("1")
     run(project, "def test_good(): pass\n")
     good = written(project)
+    assert good["everything"]
     assert good["exit_status"] == 0
     assert good["sources"] == sources_digest(project)
     (project / "src" / "it.py").write_text("2")
@@ -98,6 +99,7 @@ def test_a_partial_run_writes_where_it_is_told_to(project: Path) -> None:
     program = "import pytest\n@pytest.mark.requirement('D-1-1')\ndef test_one(): pass\n"
     run(project, program, "test_it.py", "--test-results", "results.json", "--collect-only")
     assert results(project) == {"test_one": ("not run", ["D-1-1"])}
+    assert not written(project)["everything"]
 
 
 def test_the_watchdog_fails_a_test_that_waits_and_the_next_one_runs(project: Path) -> None:
