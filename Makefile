@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 NATIVE_ENV := eval "$$($(PYTHON) native/build_backend.py --print-env)"
 NATIVE_SOURCES := $(shell find native -name '*.rs' -not -path '*/target*' -not -path 'native/bench/*') $(wildcard native/Cargo.* native/*/Cargo.toml native/build_backend.py)
+# what the tests are about; a result is as old as the newest of them
+TESTED := $(shell find schemas src tests tools -type f -not -path '*/__pycache__/*')
 ARGS ?=
 
 .PHONY: help setup demo test check unit rust conformance faults soak bench gen clean
@@ -45,10 +47,16 @@ rust: setup  ## tests of the native core, and the commit protocol under the mode
 	@cd native && RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target-loom cargo test --quiet --release -p tensor-pool-core --test commit_model
 
 unit: setup
+	@$(if $(ARGS),,rm -f build/conformance.json)
 	@$(PYTHON) -m pytest -q $(ARGS)
 
-conformance: setup  ## the 684 rules of the specifications and the tests that show them
-	@$(PYTHON) tools/conformance.py --results build/test-results.json
+# every test, unless they all ran and passed since something changed
+build/test-results.json: .venv/.native $(TESTED)
+	@rm -f build/conformance.json
+	@$(PYTHON) -m pytest -q
+
+conformance: build/test-results.json  ## the 684 rules of the specifications and the tests that show them; runs the tests where they have not passed yet
+	@$(PYTHON) tools/conformance.py
 
 faults: setup  ## the experiments of docs/reliability.md at check scale
 	@$(PYTHON) tools/faults.py $(ARGS)

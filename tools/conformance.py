@@ -1,11 +1,10 @@
-"""Which rules of the specifications a test shows: conformance/requirements.toml and the outcomes of the last complete test run."""
+"""Which rules of the specifications a test shows: conformance/requirements.toml and a complete test run of this tree that passed."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import platform
-import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tensor_pool.testing.sources import sources_digest
+
 ROOT = Path(__file__).resolve().parent.parent
 SPECIFICATIONS: Final = ("wire", "driver", "discovery", "bridge", "rate_limiter")
 COVERED, DEVIATES, NOT_APPLICABLE, OPEN = "covered", "deviates", "not_applicable", "open"
 STATES: Final = (COVERED, DEVIATES, NOT_APPLICABLE, OPEN)
+# what the catalogue may say of a rule itself; a mark would contradict each
+STATED: Final = (DEVIATES, NOT_APPLICABLE, OPEN)
 
 
 class ConformanceError(Exception):
-    """The catalogue or the marks are wrong: no table can be trusted."""
+    """The catalogue or the marks are wrong, or the test run is none of this tree: no table can be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +64,27 @@ def load_rules(path: Path) -> dict[str, dict[str, Any]]:
         for rule, fields in catalogue[specification].items():
             if rule in rules:
                 raise ConformanceError(f"{path}: {rule} stands in two sections")
-            if DEVIATES in fields and NOT_APPLICABLE in fields:
-                raise ConformanceError(f"{path}: {rule} both deviates and does not apply")
+            stated = [state for state in STATED if state in fields]
+            if len(stated) > 1:
+                raise ConformanceError(f"{path}: {rule} is said to be {' and '.join(stated)}")
             rules[rule] = {"specification": specification, **fields}
     return rules
 
 
-def load_tests(path: Path) -> list[MarkedTest]:
-    """What a test run wrote (`tensor_pool.testing.plugin`)."""
-    written = json.loads(path.read_text())
-    return [MarkedTest(test["nodeid"], test["outcome"], tuple(test["requirements"])) for test in written["tests"]]
-
-
-def merged(collected: Sequence[MarkedTest], results: Sequence[MarkedTest]) -> list[MarkedTest]:
-    """The tests that exist now, with the outcomes of the run where they were part of it."""
-    outcomes = {test.nodeid: test.outcome for test in results}
-    return [MarkedTest(test.nodeid, outcomes.get(test.nodeid, "not run"), test.rules) for test in collected]
+def load_tests(path: Path, sources: str) -> list[MarkedTest]:
+    """What a complete run that passed wrote (`tensor_pool.testing.plugin`), if it was about the tree whose digest is `sources`."""
+    if not path.is_file():
+        raise ConformanceError(f"{path} does not exist: no run of all tests has passed\n\nhint: `make conformance` makes one")
+    run = json.loads(path.read_text())
+    if not run.get("everything"):
+        raise ConformanceError(f"{path} is not of a run of all tests\n\nhint: run `make unit`")
+    exit_status = run["exit_status"]
+    if exit_status != 0:
+        how = "did not end" if exit_status is None else f"failed (exit status {exit_status})"
+        raise ConformanceError(f"{path} is of a test run that {how}\n\nhint: run `make unit`")
+    if run.get("sources") != sources:
+        raise ConformanceError(f"{path} is of a test run of other sources than these\n\nhint: run `make unit`")
+    return [MarkedTest(test["nodeid"], test["outcome"], tuple(test["requirements"])) for test in run["tests"]]
 
 
 def judge(rules: Mapping[str, Mapping[str, Any]], tests: Sequence[MarkedTest]) -> list[Row]:
@@ -87,9 +95,20 @@ def judge(rules: Mapping[str, Mapping[str, Any]], tests: Sequence[MarkedTest]) -
             marked.setdefault(rule, []).append(test)
     unknown = sorted(set(marked) - set(rules))
     if unknown:
-        where = "\n".join(f"  {rule}: {marked[rule][0].nodeid}" for rule in unknown)
-        raise ConformanceError(f"marks name rules that do not exist:\n{where}\n\nhint: ids are in conformance/requirements.toml")
+        raise ConformanceError(
+            f"marks name rules that do not exist:\n{_places(unknown, marked)}\n\nhint: ids are in conformance/requirements.toml"
+        )
+    contradicted = [rule for rule, fields in rules.items() if rule in marked and any(state in fields for state in STATED)]
+    if contradicted:
+        raise ConformanceError(
+            f"marks name rules that the catalogue says are not shown:\n{_places(contradicted, marked)}\n\n"
+            f"hint: take the mark away, or one of {', '.join(STATED)} in conformance/requirements.toml"
+        )
     return [_row(rule, fields, marked.get(rule, [])) for rule, fields in rules.items()]
+
+
+def _places(rules: Sequence[str], marked: Mapping[str, Sequence[MarkedTest]]) -> str:
+    return "\n".join(f"  {rule}: {marked[rule][0].nodeid}" for rule in rules)
 
 
 def _row(rule: str, fields: Mapping[str, Any], tests: Sequence[MarkedTest]) -> Row:
@@ -99,6 +118,8 @@ def _row(rule: str, fields: Mapping[str, Any], tests: Sequence[MarkedTest]) -> R
         state, reason = DEVIATES, f"decision {fields[DEVIATES]}"
     elif NOT_APPLICABLE in fields:
         state, reason = NOT_APPLICABLE, fields[NOT_APPLICABLE]
+    elif OPEN in fields:
+        state, reason = OPEN, fields[OPEN]
     elif "failed" in outcomes:
         state, reason = OPEN, "a test that is marked with it failed"
     elif "passed" in outcomes:
@@ -118,12 +139,13 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def document(rows: Sequence[Row], command: str) -> dict[str, Any]:
+def document(rows: Sequence[Row], command: str, sources: str) -> dict[str, Any]:
     """What build/conformance.json holds: the counts of each specification under its name, and every row under `rules`."""
     return {
         **summary(rows),
         "rules": [row.as_json() for row in rows],
         "command": command,
+        "sources": sources,
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}",
     }
 
@@ -146,39 +168,24 @@ def _line(row: Row) -> str:
     return f"{row.rule:<14}{row.state:<15}{row.level:<8}{row.binds:<24}{row.words}" + (f"\n{'':<14}{shown}" if shown else "")
 
 
-def collect(root: Path) -> list[MarkedTest]:
-    """The marks of every test there is now, without running any."""
-    path = root / "build" / f".collected-{platform.node()}.json"
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--test-results", str(path)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)  # noqa: S603 - our own pytest
-    try:
-        if done.returncode != 0:
-            raise ConformanceError(f"pytest cannot collect the tests:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return load_tests(path)
-    finally:
-        path.unlink(missing_ok=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rules", type=Path, default=ROOT / "conformance" / "requirements.toml")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "test-results.json", help="outcomes of a test run")
-    parser.add_argument("--collect", action="store_true", help="take the marks from the tests as they are now, the outcomes from the run")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "conformance.json")
     parser.add_argument("--quiet", action="store_true", help="only the counts")
     options = parser.parse_args(arguments)
+    sources = sources_digest(ROOT)
     try:
-        tests = load_tests(options.results) if options.results.is_file() else []
-        if not tests and not options.collect:
-            raise ConformanceError(f"{options.results} does not exist\n\nhint: run `make test` first; it is written by a run of all tests")
-        if options.collect:
-            tests = merged(collect(ROOT), tests)
-        rows = judge(load_rules(options.rules), tests)
+        rows = judge(load_rules(options.rules), load_tests(options.results, sources))
     except ConformanceError as error:
+        # a table of another tree or of a run before is worse than none
+        options.output.unlink(missing_ok=True)
         sys.stderr.write(f"{error}\n")
         return 2
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document(rows, " ".join(["tools/conformance.py", *(arguments or sys.argv[1:])])), indent=1) + "\n")
+    command = " ".join(["tools/conformance.py", *(arguments or sys.argv[1:])])
+    options.output.write_text(json.dumps(document(rows, command, sources), indent=1) + "\n")
     sys.stdout.write(f"{table(rows, quiet=options.quiet)}\n")
     return 0
 

@@ -23,6 +23,7 @@ import pytest
 from tensor_pool.testing.clock import ManualClock
 from tensor_pool.testing.directories import IsolatedDirectories, isolated_directories
 from tensor_pool.testing.harness import ProcessHarness
+from tensor_pool.testing.sources import sources_digest
 from tensor_pool.testing.watchdog import Watchdog
 
 if TYPE_CHECKING:  # the native module is loaded by the tests that use it, not by the plugin
@@ -171,15 +172,20 @@ class _WatchdogPlugin:
 # --- outcomes ------------------------------------------------------------------------------------------------------
 
 
+_NARROWING: Final = ("keyword", "markexpr", "lf", "failedfirst", "deselect", "ignore", "ignore_glob", "collectonly")
+
+
+def _runs_everything(config: pytest.Config) -> bool:
+    return config.args_source is not pytest.Config.ArgsSource.ARGS and not any(config.getoption(name, None) for name in _NARROWING)
+
+
 def _results_path(config: pytest.Config) -> Path | None:
     """The file of the option for any run; that of the ini file for a run of everything, so that one test does not replace the record."""
     chosen = config.getoption("--test-results")
     if chosen:
         return Path(chosen)
-    everything = config.args_source is not pytest.Config.ArgsSource.ARGS
-    narrowed = any(config.getoption(name, None) for name in ("keyword", "markexpr", "lf", "failedfirst", "deselect", "collectonly"))
     configured = str(config.getini("test_results"))
-    return config.rootpath / configured if configured and everything and not narrowed else None
+    return config.rootpath / configured if configured and _runs_everything(config) else None
 
 
 class _ResultsPlugin:
@@ -188,8 +194,14 @@ class _ResultsPlugin:
     def __init__(self, path: Path, config: pytest.Config) -> None:
         self._path = path
         self._config = config
+        # of the beginning: what changes while the tests run was not tested by all of them
+        self._sources = sources_digest(config.rootpath)
         self._outcomes: dict[str, str] = {}
         self._rules: dict[str, list[str]] = {}
+
+    def pytest_sessionstart(self) -> None:
+        # whoever reads the file of a run that was killed shall not find the one before
+        self._write(exit_status=None)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -203,12 +215,23 @@ class _ResultsPlugin:
             self._outcomes[report.nodeid] = report.outcome
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self._write(exit_status=int(exitstatus))
+
+    def _write(self, *, exit_status: int | None) -> None:
+        """`exit_status` is None as long as the run has not ended."""
         tests = [
             {"nodeid": nodeid, "outcome": outcome, "requirements": sorted(set(self._rules.get(nodeid, [])))}
             for nodeid, outcome in sorted(self._outcomes.items())
         ]
         arguments = re.sub(r"\s+", " ", " ".join(map(str, self._config.invocation_params.args)))
+        run = {
+            "command": f"pytest {arguments}".strip(),
+            "everything": _runs_everything(self._config),
+            "exit_status": exit_status,
+            "sources": self._sources,
+            "tests": tests,
+        }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         scratch = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        scratch.write_text(json.dumps({"command": f"pytest {arguments}".strip(), "exit_status": int(exitstatus), "tests": tests}, indent=1))
+        scratch.write_text(json.dumps(run, indent=1))
         scratch.replace(self._path)

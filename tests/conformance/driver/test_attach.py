@@ -79,7 +79,10 @@ def test_every_pool_has_as_many_slots_as_the_header_ring(driver: InvokedDriver) 
     assert {pool.pool_nslots for pool in response.payload_pools} == {response.header_nslots}
 
 
+@pytest.mark.requirement("W-7.1-1")
+@pytest.mark.requirement("W-7.1-6")
 @pytest.mark.requirement("D-3-4")
+@pytest.mark.requirement("W-15.22-11")
 @pytest.mark.requirement("W-7.1-10")
 @pytest.mark.requirement("W-7.1-11")
 @pytest.mark.requirement("W-15.21a.3-1")

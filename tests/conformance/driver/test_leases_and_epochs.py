@@ -29,8 +29,11 @@ from tensor_pool.sbe.driver import (
     ShmLeaseRevoked,
     ShutdownReason,
 )
+from tensor_pool.shm.layout import layout_from_announce
+from tensor_pool.shm.mapping import MappedPools
+from tensor_pool.shm.native_regions import NativeRegionFactory
 from tensor_pool.testing.clock import ManualClock
-from tensor_pool.testing.driver import InvokedDriver, PlainFileRegionFactory
+from tensor_pool.testing.driver import InvokedDriver, PlainFileRegionFactory, RecordingLink
 
 MakeDriver = Callable[..., InvokedDriver]
 SECOND_NS = 1_000_000_000
@@ -93,11 +96,15 @@ ENDS = [
 @pytest.mark.parametrize("role", Role)
 def test_every_end_of_a_lease_is_said_with_its_reason(driver: InvokedDriver, end: Any, reason: LeaseRevokeReason, role: Role) -> None:
     lease = attach(driver, role, client_id=5)
+    assert [held["state"] for held in driver.ask("leases")["leases"]] == ["attached"]
+    driver.send(keepalive(lease, role))
+    assert [held["state"] for held in driver.ask("leases")["leases"]] == ["active"]
     (notice,) = of_kind(end(driver, lease, role), ShmLeaseRevoked)
     assert (notice.lease_id, notice.stream_id, notice.client_id, notice.role, notice.reason) == (lease.lease_id, 10, 5, role, reason)
     assert notice.error_message
 
 
+@pytest.mark.requirement("W-10.1.1-1")
 @pytest.mark.requirement("D-4.7-4")
 @pytest.mark.requirement("D-4.7-5")
 @pytest.mark.requirement("D-4.4-5")
@@ -200,6 +207,7 @@ def test_status_tells_interval_and_grace(driver: InvokedDriver) -> None:
     assert (status["lease_keepalive_interval_ms"], status["lease_expiry_grace_intervals"]) == (1000, 3)
 
 
+@pytest.mark.requirement("D-4.1-1")
 @pytest.mark.parametrize("wrong", [{"lease_id": 1}, {"stream_id": 11}, {"client_id": 6}, {"role": Role.PRODUCER}])
 def test_a_keepalive_that_does_not_match_in_all_four_extends_nothing(driver: InvokedDriver, wrong: dict[str, Any]) -> None:
     lease = attach(driver, Role.CONSUMER, client_id=5)
@@ -338,6 +346,30 @@ def test_a_new_epoch_is_announced_at_once(driver: InvokedDriver) -> None:
     request = ShmAttachRequest(5, 10, 5, Role.PRODUCER, 1, 8, PublishMode.REQUIRE_EXISTING, None)
     response, announce = driver.send(request)
     assert (announce.epoch, announce.announce_timestamp_ns) == (response.epoch, driver.clock.monotonic_ns())
+
+
+@pytest.mark.requirement("W-6-1")
+@pytest.mark.parametrize("factory", [PlainFileRegionFactory, NativeRegionFactory])
+def test_an_epoch_is_announced_when_its_files_are_whole_and_not_before(
+    make_driver: MakeDriver, monkeypatch: pytest.MonkeyPatch, factory: Callable[[], Any]
+) -> None:
+    """Every announce is followed to its files at the moment it is sent. No fsync: it does nothing on tmpfs (decision E41)."""
+    seen: list[int] = []
+
+    def look(link: RecordingLink, data: bytes) -> bool:
+        announce = ShmPoolAnnounce.decode(data)
+        now_ns = announce.announce_timestamp_ns
+        with MappedPools.open(layout_from_announce(announce), [str(root)], writable=False, now_ns=now_ns, freshness_ns=0):
+            seen.append(announce.epoch)
+        return link.send_control(data)
+
+    monkeypatch.setattr(RecordingLink, "send_announce", look)
+    driver = make_driver(region_factory=factory())
+    root = driver.root
+    consumer = attach(driver, Role.CONSUMER, client_id=4)
+    lease = attach(driver, Role.PRODUCER, client_id=5)
+    driver.send(detach(lease, Role.PRODUCER))
+    assert sorted(set(seen)) == [consumer.epoch, lease.epoch, lease.epoch + 1]
 
 
 def test_ten_thousand_hellos_are_five_announces_a_second(driver: InvokedDriver) -> None:
@@ -492,6 +524,7 @@ def test_files_of_a_crash_are_collected_when_they_are_stale(make_driver: MakeDri
     assert new.epoch > old.epoch
 
 
+@pytest.mark.requirement("W-15.21a.7-2")
 def test_what_a_crash_left_a_moment_ago_goes_at_the_next_collection(make_driver: MakeDriver) -> None:
     first = make_driver()
     old = attach(first, Role.PRODUCER, client_id=5)

@@ -36,14 +36,14 @@ BROKEN = [
     *breaks("W-8.3-8 W-15.21-3", rings.EMBEDDED_TEMPLATE, "H", 0, 51, 53),
     *breaks("W-8.3-9 W-15.21-3", rings.EMBEDDED_SCHEMA, "H", 1, 901),
     *breaks("W-8.3-9 W-15.21-3", rings.EMBEDDED_VERSION, "H", 0, 2, 9),
-    *breaks("W-8.2-15 W-10.2.1-15", rings.PAYLOAD_OFFSET, "I", 1, 64, 2**32 - 1),
+    *breaks("W-8.2-15", rings.PAYLOAD_OFFSET, "I", 1, 64, 2**32 - 1),
     *breaks("W-10.2.1-13 W-15.5-2", rings.PAYLOAD_SLOT, "I", 0, 3, 8, 2**32 - 1),
     *breaks("W-15.21-6", rings.POOL_ID, "H", 0, 2, 65535),
     *breaks("W-10.2.1-14", rings.VALUES_LEN, "I", 4097, 2**31, 2**32 - 1),
     *breaks("W-15.21-6", rings.VALUES_LEN, "I", 1, 95),
-    *breaks("W-15.21-6", rings.DTYPE, "h", 0, 12, 15, 255, -1),
+    *breaks("W-15.8-1", rings.DTYPE, "h", 0, 12, 15, 99, 255, -1),
     *breaks("W-15.21-6", rings.DTYPE, "h", 10, 7),  # twice the bytes
-    *breaks("W-15.21-6", rings.MAJOR_ORDER, "h", 0, 3, -1),
+    *breaks("W-15.8-1", rings.MAJOR_ORDER, "h", 0, 3, 7, -1),
     *breaks("W-8.2-13", rings.NDIMS, "B", 0, 9, 255),
     *breaks(
         "W-15.21-6", rings.DIMS, "3i", (-1, 3, 4), (2, -3, 4), (3, 3, 4), (MAX_I32, MAX_I32, MAX_I32), (MAX_I32, 1, 1), (-(2**31), 3, 4)
@@ -52,7 +52,8 @@ BROKEN = [
     *breaks("W-8.2-21", rings.STRIDES, "3i", (47, 16, 4), (48, 12, 4), (16, 16, 4), (1, 1, 1), (0, 8, 0), (0, 0, 1)),
     *breaks("W-8.2-21", rings.STRIDES, "3i", (4, 8, 24)),  # columns, and the header says rows
     *breaks("W-15.21-6", rings.STRIDES, "3i", (49, 0, 0), (0, 0, 5), (MAX_I32, 0, 0), (0, MAX_I32, 0), (0, 0, MAX_I32)),
-    *breaks("W-8.2-23", rings.PROGRESS_UNIT, "BI", (1, 0), (1, 4), (1, 47), (1, 2**32 - 1), (2, 0), (2, 48), (3, 48), (255, 0)),
+    *breaks("W-8.2-23", rings.PROGRESS_UNIT, "BI", (1, 0), (1, 4), (1, 47), (1, 2**32 - 1), (2, 0), (2, 48)),
+    *breaks("W-15.8-1", rings.PROGRESS_UNIT, "BI", (3, 48), (9, 48), (255, 0)),
 ]
 
 
@@ -92,7 +93,6 @@ GOOD = [
     *breaks("W-8.2-17", rings.STRIDES + 12, "5i", (-1,) * 5),
     *breaks("W-8.2-18", rings.STRIDES, "3i", (48, 16, 4), (0, 16, 4), (48, 0, 0), (0, 0, 4)),
     *breaks("W-8.2-23", rings.PROGRESS_UNIT, "BI", (1, 48), (2, 16), (0, 12345)),
-    *breaks("W-10.2.1-7", rings.TIMESTAMP, "Q", 2**64 - 1),
 ]
 
 

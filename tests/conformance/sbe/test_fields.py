@@ -219,7 +219,6 @@ def test_dtype_and_major_order_have_their_numbers_in_the_bytes() -> None:
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B-5.2-29")
 @pytest.mark.parametrize(("place", "length"), [(49, 257), (49, 2**32 - 1), (53, 2**30), (53, 2**30 + 1), (53, 2**32 - 1)])
 def test_a_chunk_that_claims_more_than_it_may_is_refused_without_taking_memory_for_it(place: int, length: int) -> None:
     chunk = bridge.BridgeFrameChunk(1, 2, 3, 1, 2, 64, 600, 664, bridge.Bool.FALSE, b"", bytes(600)).encode()
@@ -233,7 +232,6 @@ def test_a_chunk_that_claims_more_than_it_may_is_refused_without_taking_memory_f
     assert peak < 50_000
 
 
-@pytest.mark.requirement("B-5.2-29")
 def test_a_header_in_a_chunk_has_at_most_256_bytes_even_where_more_are_there() -> None:
     chunk = bridge.BridgeFrameChunk(1, 2, 3, 0, 1, 0, 0, 0, bridge.Bool.TRUE, bytes(256), b"")
     data = chunk.encode()

@@ -92,8 +92,6 @@ def test_the_table_has_every_message_and_its_rows_leave_no_hole() -> None:
 @pytest.mark.parametrize("layout", MESSAGES, ids=str)
 @pytest.mark.requirement("W-16-1")
 @pytest.mark.requirement("D-AppendixA-1")
-@pytest.mark.requirement("B-11-1")
-@pytest.mark.requirement("S-10-6")
 def test_python_has_the_offsets_of_the_specification(layout: Layout) -> None:
     message_class = getattr(MODULES[layout.schema], layout.name)
     assert layout.values == message_class.OFFSETS

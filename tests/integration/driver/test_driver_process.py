@@ -38,7 +38,6 @@ def attach(world: Any, client_id: int, role: Role, stream_id: int = 10) -> ShmAt
 
 @pytest.mark.requirement("D-4.5-1")
 @pytest.mark.requirement("D-3-1")
-@pytest.mark.requirement("W-15.14-3")
 @pytest.mark.requirement("W-15.14-5")
 @pytest.mark.requirement("W-15.21a.6-1")
 def test_what_an_attach_response_says_can_be_mapped_and_is_true(world: Any) -> None:

@@ -79,8 +79,7 @@ def seq_behind(reader: FrameReader, lag: int, earliest: int) -> int:
 @pytest.mark.requirement("W-8.3-5")
 @pytest.mark.requirement("W-8.3-7")
 @pytest.mark.requirement("W-8.3-11")
-@pytest.mark.requirement("W-8.2-11")
-@pytest.mark.requirement("W-15.3-3")
+@pytest.mark.requirement("W-15.3-2")
 @pytest.mark.parametrize("how", ["read", "read_into", "borrow"])
 def test_a_reader_at_the_edge_of_being_overwritten_never_accepts_a_torn_frame(start: Start, how: str) -> None:
     nslots = 8

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tensor_pool as tp
+from tensor_pool.sbe import driver
+from tensor_pool.sbe.control import ShmRegionSuperblock
 from tensor_pool.stamp import carries_seq
+from tensor_pool.testing.driver_process import ControlEndpoint
+from tensor_pool.transport import TransportClient
 
 from .conftest import StackProcess
 
@@ -65,8 +71,6 @@ def test_a_session_in_python_reads_what_another_process_publishes(stack: StackPr
 
 @pytest.mark.parametrize("how", ["latest", "borrow", "read_into"])
 def test_every_way_of_reading_brings_the_pixels_of_its_seq(stack: StackProcess, session: tp.Session, how: str) -> None:
-    import numpy as np
-
     stack.command("camera", "publish", "--shape", "40x48", "--dtype", "uint16", "--rate", 300, "--json")
     out = np.empty((40, 48), dtype=np.uint16)
     with session.consumer("camera-1", wait=20) as consumer:
@@ -97,3 +101,47 @@ def test_frames_survive_the_session(stack: StackProcess) -> None:
     # stale pixels perhaps, and never a crash
     assert lent.shape == (64, 64)
     assert int(lent.sum()) >= 0
+
+
+@pytest.mark.requirement("D-3-1")
+@pytest.mark.requirement("D-2.2-1")
+@pytest.mark.requirement("D-2.3-1")
+def test_files_are_made_cut_and_removed_by_the_driver_alone(stack: StackProcess, session: tp.Session) -> None:
+    base = stack.directories.shm_base_dir
+
+    def regions() -> dict[Path, tuple[int, int]]:
+        """Inode and length of whatever lies below the base beside the driver's lock."""
+        found = {path: path.stat() for path in base.rglob("*") if not path.is_dir() and path.name != "driver.lock"}
+        return {path: (status.st_ino, status.st_size) for path, status in found.items()}
+
+    producer = session.producer(10_000, shape=1000, slots=8)
+    consumer = session.consumer(10_000, wait=20)
+    producer.publish(np.ones(1000, np.uint8))
+    assert consumer.read(timeout=20) is not None
+    made, epoch = regions(), producer.epoch
+    assert epoch is not None
+    assert {path.name: length for path, (_, length) in made.items()} == {"header.ring": 64 + 8 * 256, "1.pool": 64 + 8 * 1024}
+    for path in made:
+        assert ShmRegionSuperblock.decode_body(path.read_bytes()[:64]).pid == stack.process.pid
+        assert path.parent.name == str(epoch)
+    consumer.close()
+    producer.close()
+    # the driver keeps this epoch for late readers, beside the next
+    with session.consumer(10_000, wait=20) as late:
+        assert late.stats.epoch == epoch + 1
+    assert made.items() <= regions().items()
+
+
+@pytest.mark.requirement("D-4.5-1")
+def test_what_concerns_a_lease_is_said_on_the_control_stream(session: tp.Session) -> None:
+    with TransportClient(session.stack.aeron_dir, name="listener") as transport:
+        endpoint = ControlEndpoint(transport)
+        session.producer(10_000, shape=1000, slots=8)
+        request = endpoint.wait_for(driver.ShmAttachRequest)
+        lease_id = endpoint.wait_for(driver.ShmAttachResponse, lambda one: one.correlation_id == request.correlation_id).lease_id
+        consumer = session.consumer(10_000, wait=20)
+        endpoint.wait_for(driver.ShmLeaseKeepalive, lambda one: one.lease_id == lease_id)
+        consumer.close()
+        detached = endpoint.wait_for(driver.ShmDetachRequest)
+        endpoint.wait_for(driver.ShmDetachResponse, lambda one: one.correlation_id == detached.correlation_id)
+        endpoint.wait_for(driver.ShmLeaseRevoked, lambda one: one.lease_id == detached.lease_id)

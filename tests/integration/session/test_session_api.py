@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tensor_pool as tp
+from tensor_pool.client.admin import AdminClient
 
 
 @pytest.fixture
@@ -37,6 +38,34 @@ def test_seqs_count_from_zero_and_frames_say_where_they_are_from(producer: tp.Pr
     assert (frame.array == 7).all()
     frame.array[:] = 0  # an owned copy
     assert producer.publish(picture(8)) == 1
+
+
+@pytest.mark.requirement("W-10.2.1-4")
+@pytest.mark.requirement("W-10.2.1-5")
+@pytest.mark.parametrize("how", ["publish", "another stride", "claim"])
+def test_a_frame_has_the_time_of_its_capture_by_default_and_its_descriptor_none(
+    producer: tp.Producer, consumer: tp.Consumer, how: str
+) -> None:
+    before_ns = time.monotonic_ns()
+    if how == "claim":
+        with producer.claim() as slot:
+            slot.array[:] = 1
+    else:
+        producer.publish(picture(1) if how == "publish" else np.ones((32, 24), np.uint16)[::2])
+    after_ns = time.monotonic_ns()
+    frame = consumer.read(timeout=5)
+    assert frame is not None
+    assert before_ns <= frame.timestamp_ns <= after_ns
+    assert frame.publish_timestamp_ns is None
+
+
+@pytest.mark.requirement("D-4.8-4")
+def test_sessions_ask_with_client_ids_of_their_own_from_the_first_time_on(stack_session: tp.Session, producer: tp.Producer) -> None:
+    """An id that is taken is refused, and another one tried: here none was."""
+    with tp.Session(stack_session.stack) as other, AdminClient(stack_session.stack.admin_socket) as admin:
+        with stack_session.consumer(10_000), other.consumer(10_000), other.consumer(10_000):
+            assert len({lease.client_id for lease in admin.leases()}) == 4
+        assert admin.status()["counters"]["attach_requests_rejected"] == 0
 
 
 @pytest.mark.parametrize(

@@ -221,5 +221,5 @@ class Books(RuleBasedStateMachine):
         assert counters["newest_committed"] == max(newest, self.first - 1)
 
 
-BooksTest = pytest.mark.requirement("W-15.4-2")(pytest.mark.requirement("W-15.2-4")(Books.TestCase))
+BooksTest = pytest.mark.requirement("W-15.4-2")(Books.TestCase)
 BooksTest.settings = settings(max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])

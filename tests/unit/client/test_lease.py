@@ -109,7 +109,6 @@ def test_a_refusal_carries_the_words_of_the_driver() -> None:
     assert [(told.code, told.words) for told in holder.refused] == [(ResponseCode.INVALID_PARAMS, "max_dims is 9")]
 
 
-@pytest.mark.requirement("D-4.4-10")
 def test_keepalives_that_cannot_be_sent_are_retried_until_one_interval_is_left_and_then_fatal() -> None:
     holder = Holder()
     holder.attach()

@@ -83,7 +83,6 @@ def test_another_layout_of_the_same_epoch_is_mapped_anew() -> None:
     assert effects == (UnmapRegions("the layout changed within an epoch"), MapRegions(layout(10, nslots=16), joined=True))
 
 
-@pytest.mark.requirement("W-15.2-4")
 def test_a_seq_that_went_back_is_mapped_again() -> None:
     _, effects = next_mapping(MAPPED, Signal.SLOTS_REGRESSED)
     assert effects == (UnmapRegions("slots regressed"), MapRegions(layout(10), joined=True))
@@ -112,7 +111,6 @@ def test_a_higher_epoch_that_cannot_be_mapped_does_not_lock_out_the_running_one(
     assert next_mapping(state, Announced(layout(10)))[1] == (MapRegions(layout(10), joined=True),)
 
 
-@pytest.mark.requirement("W-15.21-7")
 def test_a_lost_lease_forgets_everything() -> None:
     state, effects = next_mapping(MAPPED, Signal.LEASE_LOST)
     assert effects == (UnmapRegions("lease lost"),)

@@ -99,7 +99,7 @@ def test_a_length_that_cannot_be_leaves_no_file(base: Path, length: int) -> None
     assert not list(base.iterdir())
 
 
-@pytest.mark.requirement("W-15.22-4")
+@pytest.mark.requirement("D-9-4")
 def test_hugepages_on_another_file_system_leave_no_file(base: Path) -> None:
     with pytest.raises(RegionError, match="hugetlbfs"):
         Region.create(str(base), "new", LENGTH, hugepages=True)

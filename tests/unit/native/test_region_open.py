@@ -252,6 +252,8 @@ def test_a_file_shorter_than_its_layout_is_refused(base: Path) -> None:
     assert open_region(base / "file", base, minimum_length=LENGTH).length == LENGTH
 
 
+@pytest.mark.requirement("W-15.22-3")
+@pytest.mark.requirement("W-15.22-9")
 @pytest.mark.requirement("W-15.22-4")
 @pytest.mark.requirement("W-15.22-10")
 def test_a_region_that_must_be_on_hugepages_is_refused_elsewhere(base: Path) -> None:
@@ -262,7 +264,6 @@ def test_a_region_that_must_be_on_hugepages_is_refused_elsewhere(base: Path) -> 
     assert not mappings(base)
 
 
-@pytest.mark.requirement("W-15.21a.5-8")
 def test_a_file_that_is_taken_away_while_it_is_mapped_stays(base: Path) -> None:
     region = open_region(make(base / "file"), base)
     (base / "file").unlink()
@@ -306,6 +307,7 @@ def test_a_parent_directory_swapped_in_a_loop_never_lets_another_file_in(base: P
         swapper.join()
 
 
+@pytest.mark.requirement("W-15.21a.5-8")
 @pytest.mark.usefixtures("way")
 @pytest.mark.requirement("W-15.21a.5-7")
 def test_a_file_swapped_with_a_link_or_a_fifo_in_a_loop_is_never_followed_and_never_blocks(base: Path) -> None:

@@ -17,6 +17,13 @@ from tests.vectors.known_answers import BARE_BODIES, KnownAnswer, decode_with, d
 ANSWERS = load_known_answers()
 ONE_EACH = [next(answer for answer in ANSWERS if answer.message_class is each and not answer.decode_only) for each in decoders().values()]
 HEADED = [answer for answer in ONE_EACH if answer.message not in BARE_BODIES]
+REFUSES_OTHERS = {discovery.SCHEMA_ID: [pytest.mark.requirement("S-10-6")]}
+GATED = [pytest.param(answer, marks=REFUSES_OTHERS.get(answer.schema, [])) for answer in HEADED]
+every_module = pytest.mark.parametrize(
+    "module",
+    [pytest.param(module, marks=REFUSES_OTHERS.get(module.SCHEMA_ID, [])) for module in (control, driver, bridge, discovery)],
+    ids=lambda module: module.__name__.rsplit(".", 1)[1],
+)
 GIBIBYTE = 1 << 30
 
 
@@ -83,7 +90,7 @@ def test_bytes_behind_the_message_are_refused(answer: KnownAnswer, extra: bytes)
 # --- the message header --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", HEADED, ids=str)
+@pytest.mark.parametrize("answer", GATED, ids=str)
 @pytest.mark.parametrize(
     ("field", "change"), [("schema", 1), ("template", 100), ("version", 1), ("version", -1), ("block", 1), ("block", -1), ("block", 8)]
 )
@@ -96,7 +103,7 @@ def test_another_header_is_refused_and_the_field_named(answer: KnownAnswer, fiel
     assert str(value) in error.message
 
 
-@pytest.mark.parametrize("answer", HEADED, ids=str)
+@pytest.mark.parametrize("answer", GATED, ids=str)
 def test_a_newer_version_with_a_longer_block_is_refused_even_when_the_bytes_are_there(answer: KnownAnswer) -> None:
     length = answer.message_class.BLOCK_LENGTH
     longer = answer.data[: 8 + length] + bytes(4) + answer.data[8 + length :]
@@ -112,7 +119,7 @@ def test_the_blocks_of_earlier_documents_are_refused(length: int, message_class:
 
 
 @pytest.mark.parametrize("answer", [answer for answer in HEADED if answer.template == 1], ids=str)
-@pytest.mark.parametrize("module", [control, driver, bridge, discovery], ids=lambda module: module.__name__.rsplit(".", 1)[1])
+@every_module
 def test_template_ids_mean_nothing_without_their_schema(answer: KnownAnswer, module: Any) -> None:
     if answer.schema == module.SCHEMA_ID:
         assert type(module.decode(answer.data)) is answer.message_class
@@ -121,7 +128,7 @@ def test_template_ids_mean_nothing_without_their_schema(answer: KnownAnswer, mod
         assert (error.name, error.field) == ("messageHeader", "schema_id")
 
 
-@pytest.mark.parametrize("module", [control, driver, bridge, discovery], ids=lambda module: module.__name__.rsplit(".", 1)[1])
+@every_module
 def test_unknown_and_shared_memory_templates_are_refused_by_the_module(module: Any) -> None:
     for template in (0, 10, 12, 50, 51, 52, 65535):
         error = refused(module.decode, struct.pack("<HHHH", 64, template, module.SCHEMA_ID, 1) + bytes(300))

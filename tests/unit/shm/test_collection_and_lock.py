@@ -159,7 +159,6 @@ def test_one_namespace_has_one_driver_and_the_other_is_told_who(tmp_path: Path) 
     second.release(remove=True)
 
 
-@pytest.mark.requirement("D-14-2")
 def test_two_namespaces_have_two_drivers_in_disjoint_trees(tmp_path: Path) -> None:
     first, second = lock_of(tmp_path, "one"), lock_of(tmp_path, "two")
     first.acquire(1)

@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tensor_pool.testing.sources import sources_digest
 
 INI = "[pytest]\nmarkers =\n  spark\ntest_results = results.json\nevidence_dir = evidence\n"
 
@@ -50,6 +53,39 @@ def test_outcomes_and_rules_of_a_complete_run_are_written(project: Path) -> None
     }
 
 
+def written(project: Path) -> dict[str, Any]:
+    document = json.loads((project / "results.json").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_run_says_how_it_ended_and_of_which_sources_it_was(project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "src" / "it.py").write_text("1")
+    run(project, "def test_good(): pass\n")
+    good = written(project)
+    assert good["everything"]
+    assert good["exit_status"] == 0
+    assert good["sources"] == sources_digest(project)
+    (project / "src" / "it.py").write_text("2")
+    run(project, "def test_bad(): assert False\n")
+    bad = written(project)
+    assert bad["exit_status"] == 1
+    assert bad["sources"] == sources_digest(project) != good["sources"]
+
+
+def test_sources_that_change_under_a_run_are_not_the_ones_that_it_tested(project: Path) -> None:
+    (project / "src").mkdir()
+    run(project, "import pathlib\ndef test_it(): pathlib.Path('src/new.py').touch()\n")
+    assert written(project)["sources"] != sources_digest(project)
+
+
+def test_a_run_that_is_killed_leaves_no_older_record_in_its_place(project: Path) -> None:
+    assert run(project, "def test_good(): pass\n").returncode == 0
+    run(project, "import os\ndef test_dies(): os._exit(3)\n")
+    assert (written(project)["exit_status"], written(project)["tests"]) == (None, [])
+
+
 @pytest.mark.parametrize("narrowing", [["test_it.py"], ["-k", "one"], ["--collect-only"]])
 def test_a_look_at_part_of_the_tests_does_not_replace_the_record(project: Path, narrowing: list[str]) -> None:
     program = "def test_one(): pass\ndef test_two(): pass\n"
@@ -63,6 +99,7 @@ def test_a_partial_run_writes_where_it_is_told_to(project: Path) -> None:
     program = "import pytest\n@pytest.mark.requirement('D-1-1')\ndef test_one(): pass\n"
     run(project, program, "test_it.py", "--test-results", "results.json", "--collect-only")
     assert results(project) == {"test_one": ("not run", ["D-1-1"])}
+    assert not written(project)["everything"]
 
 
 def test_the_watchdog_fails_a_test_that_waits_and_the_next_one_runs(project: Path) -> None:
