@@ -104,7 +104,10 @@ class Reader:
     def read(self, tally: Tally, access: Access) -> None:
         if access is not Access.BORROW:
             raise ValueError("iceoryx2 lends its samples; a copy of them is no way of its own")
-        while (sample := self._subscriber.receive()) is not None:
+        # what was left over from the run before is passed over. Not until there is nothing: the writer of this run may be at work already
+        for _ in range(self._subscriber.buffer_size):
+            if (sample := self._subscriber.receive()) is None:
+                break
             sample.delete()
         time.sleep(self._late_s)
         self._late_s = 0.0

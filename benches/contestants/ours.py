@@ -59,9 +59,8 @@ class Reader:
         self._out = np.empty(setup.nbytes // 8, dtype=np.uint64)
 
     def read(self, tally: Tally, access: Access) -> None:
-        # what was left over from the run before is not of this one
-        while self._consumer.latest(0) is not None:
-            pass
+        # what was left over from the run before is passed over. Not until there is nothing: the writer of this run may be at work already
+        self._consumer.latest(0)
         {Access.BORROW: self._borrow, Access.COPY: self._copy, Access.INTO: self._copy_into}[access](tally)
 
     def _borrow(self, tally: Tally) -> None:
