@@ -12,8 +12,10 @@ from benches.plan import IOX, SIZES, ZENOH, Plan
 from benches.stage import Run, Stage, Wanted, open_stage
 
 RATE_HZ: Final = 1000
-# 64 slots of 640 KiB do not fit a cache, 8 do; the first is left out where it has to be quick
+# 64 slots of 640 KiB do not fit a cache, 8 do
 MEASURED: Final = (("8 KiB", 8), ("8 KiB", 64), ("640 KiB", 8), ("640 KiB", 64))
+# starting everybody takes longer than measuring them
+MEASURED_IN_QUICK: Final = (("8 KiB", 64), ("640 KiB", 64))
 NO_WORSE: Final = Target("ratio", "<=", 1.0)
 QUIET: Final = Target("median", "<", 3.0)
 
@@ -54,7 +56,7 @@ class Latency:
         return [contestant for contestant in wanted if contestant.package is None or plan.peers.has(contestant.package)]
 
     def _measured(self, plan: Plan) -> tuple[tuple[str, int], ...]:
-        return MEASURED[1:] if plan.is_quick else MEASURED
+        return MEASURED_IN_QUICK if plan.is_quick else MEASURED
 
     def run(self, plan: Plan) -> list[Row]:
         rows: list[Row] = []
