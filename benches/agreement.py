@@ -6,9 +6,17 @@ import enum
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from benches.native import Source, Tally
+
+WARM_RATE_HZ: Final = 1000
+WARM_BYTES_PER_S: Final = 2 << 30
+
+
+def warm_rate_hz(nbytes: int) -> int:
+    """Before its rounds a pair passes every slot a few times, slowly enough for both sides to touch each for the first time."""
+    return min(WARM_RATE_HZ, max(WARM_BYTES_PER_S // nbytes, 1))
 
 
 class Access(enum.IntEnum):

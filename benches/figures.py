@@ -10,22 +10,25 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What must be reached: `Target("ratio", at_least=1.0)`."""
+    """What must be reached: `Target("ratio", ">=", 1.0)`. An `aim` is hoped for beyond it, and judged by nobody."""
 
     of: Literal["median", "ratio", "ratio_low"]
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("a target has one bound")
+    relation: Literal[">=", "<=", "<"]
+    bound: float
+    aim: float | None = None
 
     def is_met_by(self, value: float) -> bool:
-        return value >= self.at_least if self.at_least is not None else self.at_most is not None and value <= self.at_most
+        match self.relation:
+            case ">=":
+                return value >= self.bound
+            case "<=":
+                return value <= self.bound
+            case "<":
+                return value < self.bound
 
     def __str__(self) -> str:
         words = {"median": "median", "ratio": "ratio", "ratio_low": "lower quartile of the ratio"}[self.of]
-        return f"{words} >= {self.at_least:g}" if self.at_least is not None else f"{words} <= {self.at_most:g}"
+        return f"{words} {self.relation} {self.bound:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Row:
     ratio_high: float | None = None
     target: str | None = None
     met: bool | None = None
+    aim: float | None = None
     details: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,5 +104,6 @@ def row(
         ratio_high=None if ratios is None else ratios[2],
         target=None if target is None else str(target),
         met=met,
+        aim=None if target is None else target.aim,
         details=dict(details or {}),
     )

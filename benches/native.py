@@ -7,7 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,6 +23,9 @@ class Source(Protocol):
     """The frames of a writer."""
 
     def start(self, begin_ns: int, end_ns: int, rate_hz: int) -> None: ...
+    def lead(self) -> Any:
+        """The next payload of those that do not count yet; None when the run begins to count."""
+
     def next(self) -> Any:
         """The next payload, stamped and at its time; None when the run is over."""
 
@@ -51,8 +54,32 @@ class Tally(Protocol):
     def finish(self) -> dict[str, int]: ...
 
 
+class BareWriter(Protocol):
+    """The bare loop's writer, one call a frame."""
+
+    def write(self, address: int) -> None: ...
+
+
+class BareReader(Protocol):
+    """The bare loop's reader, one call a frame. Frames are addresses."""
+
+    def skip_old(self) -> None: ...
+    def borrow(self) -> int | None: ...
+    def is_still(self) -> bool:
+        """Whether the frame that was borrowed last was not overwritten so far."""
+
+    def read(self) -> int | None:
+        """Where the copy of the next frame is: always at the same place."""
+
+
 class CoreRing(Protocol):
-    """Both ends of a ring in this thread. Each call does its work `frames` times and gives the nanoseconds of all of them."""
+    """Both ends of a ring in this thread. `..._ns` does its work `frames` times and gives the nanoseconds of all of them."""
+
+    def limit(self, seconds: float) -> tuple[float, float]:
+        """Bytes a second copied into the slots, and added up out of them."""
+
+    def forget(self) -> None:
+        """Drive everything out of the caches."""
 
     def copy_in_ns(self, address: int, frames: int) -> int: ...
     def write_ns(self, address: int, frames: int) -> int: ...
@@ -67,9 +94,16 @@ class _Bench(Protocol):
 
     def Source(self, payloads: Sequence[Any], handed: Sequence[Any], nbytes: int) -> Source: ...  # noqa: N802
     def Tally(self, nbytes: int) -> Tally: ...  # noqa: N802
-    def CoreRing(self, directory: str, nbytes: int, slots: int) -> CoreRing: ...  # noqa: N802
-    def copy_ns(self, into: int, source: int, nbytes: int) -> int: ...
-    def memory_limit(self, nbytes: int, slots: int, seconds: float) -> tuple[float, float]: ...
+    def CoreRing(self, directory: str, nbytes: int, slots: int, pool: str | None = None) -> CoreRing:  # noqa: N802
+        """A ring of its own, but where `pool` is another ring's: then its frames lie where that one's do."""
+
+    def BareWriter(self, directory: str, nbytes: int, slots: int) -> BareWriter: ...  # noqa: N802
+    def BareReader(self, directory: str, nbytes: int, slots: int) -> BareReader: ...  # noqa: N802
+    def copy_ns(self, into: Any, source: Any) -> int:
+        """How long the memcpy of a buffer takes."""
+
+    def call_ns(self, callable: Callable[[Any], object], argument: Any) -> int:
+        """How long a call takes, by the same two looks at the clock."""
 
 
 def build() -> None:

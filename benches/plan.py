@@ -45,6 +45,8 @@ class Plan:
     seconds: float
     latency_seconds: float
     peers: Peers
+    is_quick: bool
+    """Whoever has no target, and is nobody's, is left out, and a depth where the other says as much."""
     say: Callable[[str], None]
     """What is being done now."""
     advance: Callable[[], None]

@@ -64,9 +64,11 @@ def beside(row: Row) -> str:
     parts = []
     if "lost_share" in found:
         parts.append(f"lost {found['lost_share']:.1%}, dropped {found['dropped_share']:.1%}")
+        if row.unit == "frames/s":
+            parts.append(f"reader {found['lag_frames']:.3g} frames behind")
         parts.append(f"cpu w {found['writer_cpu']:.0%} r {found['reader_cpu']:.0%} stack {found['stack_cpu']:.0%}")
     if "memcpy_us" in found:
-        parts.append(f"memcpy {found['memcpy_us']:.2f} us")
+        parts.append(f"memcpy {found['memcpy_us']:.2f} us, its p99 {found['memcpy_p99_us']:.2f}")
     return "; ".join(parts)
 
 
@@ -80,6 +82,7 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f} [{row.ratio_low:.2f}..{row.ratio_high:.2f}] x {row.against}"
         verdict = "" if row.target is None else f"[green]{row.target}[/]" if row.met else f"[red]not {row.target}[/]"
+        verdict += "" if row.aim is None else f", aim {row.aim:g}"
         quartiles = f"{figure(row.low)} .. {figure(row.high)}"
         made.add_row(row.name, figure(row.median), quartiles, row.unit, ratio, verdict, beside(row))
     return made

@@ -1,4 +1,4 @@
-"""Runs the bench and writes build/bench.json, build/bench.png, build/bench-path.png and a table.
+"""Runs the bench and writes build/bench.json, bench.md, bench.png and bench-path.png there, and prints a table.
 
 Ends with 1 when a run's figures mean nothing; an unmet target is a result, not a failure.
 """
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT)) if str(ROOT) not in sys.path else None
 from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn  # noqa: E402
 
-from benches import native, report  # noqa: E402
+from benches import native, report, tables  # noqa: E402
 from benches.figures import Row  # noqa: E402
 from benches.measures.attach import Attach  # noqa: E402
 from benches.measures.idle import Idle  # noqa: E402
@@ -88,7 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
     try:
         native.build()
-        rows = measure_all(measures, lambda say, advance: Plan(rounds, seconds, latency_seconds, peers, say, advance), console)
+        rows = measure_all(
+            measures, lambda say, advance: Plan(rounds, seconds, latency_seconds, peers, options.quick, say, advance), console
+        )
     except (BenchError, RuntimeError) as error:
         console.print(f"[bold red]The bench failed:[/] {error}", highlight=False)
         return 1
@@ -104,10 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load=(load_before, os.getloadavg()[0]),
     )
     report.write_json(options.output, content)
+    tables.write(rows, options.output.with_suffix(".md"))
     report.plot(rows, options.output.with_suffix(".png"))
     if any(row.unit == report.STEP_UNIT for row in rows):
         report.plot_steps(rows, options.output.with_name(f"{options.output.stem}-path.png"))
-    report.print_table(rows, notes, Console(width=None if sys.stdout.isatty() else 220))
+    report.print_table(rows, notes, Console(width=None if sys.stdout.isatty() else 260))
     return 0
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benches.agreement import Access, Order, Setup, shared_memory_prefix
+from benches.agreement import Access, Order, Setup, shared_memory_prefix, warm_rate_hz
 from benches.native import BARE_LOOP, ROOT
 from tensor_pool.testing import ChildFailedError, ChildProcess, IsolatedDirectories, ProcessHarness, isolated_directories, unused_udp_port
 
@@ -18,9 +18,8 @@ from tensor_pool.testing import ChildFailedError, ChildProcess, IsolatedDirector
 LEAD_NS: Final = 60_000_000
 START_LIMIT_S: Final = 60.0
 RESULT_LIMIT_S: Final = 20.0
-# before its rounds a pair passes every slot a few times, slowly enough for the reader to touch each
-WARM_RATE_HZ: Final = 1000
-WARM_LAPS: Final = 3
+# half of them a reader may be late for
+WARM_LAPS: Final = 4
 WARM_FRAMES: Final = 100
 SHARED_MEMORY: Final = Path("/dev/shm")
 
@@ -42,6 +41,7 @@ class Run:
     lost: int
     p50_ns: int
     p99_ns: int
+    mean_ns: int
     writer_cpu: float
     reader_cpu: float
     stack_cpu: float
@@ -49,7 +49,8 @@ class Run:
 
     @property
     def published_hz(self) -> float:
-        return (self.offered - self.dropped) / self.seconds
+        """Frames that somebody was told of: what a transport does not take, or does not announce, nobody will read."""
+        return (self.offered - self.dropped - self.refused) / self.seconds
 
     @property
     def received_hz(self) -> float:
@@ -61,6 +62,11 @@ class Run:
         return (self.dropped + self.refused) / max(self.offered, 1)
 
     @property
+    def lag_frames(self) -> float:
+        """How many frames the writer is ahead when the reader gets one, on average: what it publishes in the time that a frame takes."""
+        return self.mean_ns / 1e9 * self.offered / self.seconds
+
+    @property
     def lost_share(self) -> float:
         """Part of the frames that the reader did not get, or got and lost while it looked at them."""
         return self.lost / max(self.lost + self.accepted, 1)
@@ -68,7 +74,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A pair to be started. `writer` is another contestant that writes in its stead."""
+    """A pair to be started. `writer` is another contestant that writes in its stead; `readers` more than one read the same frames."""
 
     name: str
     contestant: str
@@ -76,16 +82,22 @@ class Wanted:
     slots: int
     waits: bool = False
     writer: str | None = None
+    readers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A writer and a reader of one contestant, ready."""
+    """A writer and a reader of one contestant, ready. `others` read what the reader reads."""
 
     name: str
     writer: ChildProcess
     reader: ChildProcess
     setup: Setup
+    others: tuple[ChildProcess, ...] = ()
+
+    @property
+    def children(self) -> tuple[ChildProcess, ...]:
+        return self.writer, self.reader, *self.others
 
 
 class Stage:
@@ -122,20 +134,31 @@ class Stage:
             for children, order in zip(started, roles, strict=True):
                 children[order[step]].wait_for_message(event="ready", timeout_s=START_LIMIT_S)
         pairs = [
-            Pair(want.name, children["writer"], children["reader"], setup["reader"])
+            Pair(want.name, children["writer"], children["reader"], setup["reader"], self._others(want, setup["reader"]))
             for want, children, setup in zip(wanted, started, setups, strict=True)
         ]
         for pair in pairs:
             access = Access.COPY if pair.setup.contestant == "zenoh_peer" else Access.BORROW
-            self.run(pair, max(WARM_LAPS * pair.setup.slots, WARM_FRAMES) / WARM_RATE_HZ, rate_hz=WARM_RATE_HZ, access=access)
+            rate_hz = warm_rate_hz(pair.setup.nbytes)
+            self.run(pair, max(WARM_LAPS * pair.setup.slots, WARM_FRAMES) / rate_hz, rate_hz=rate_hz, access=access)
         return pairs
+
+    def _others(self, want: Wanted, setup: Setup) -> tuple[ChildProcess, ...]:
+        others = tuple(self._start(f"{want.name}-reader-{number}".replace(" ", "-"), setup) for number in range(2, want.readers + 1))
+        for other in others:
+            other.wait_for_message(event="ready", timeout_s=START_LIMIT_S)
+        return others
+
+    def new_directory(self) -> str:
+        """For a ring that belongs to no stream: on the file system that streams are on."""
+        directory = self.directories.shm_base_dir / f"ring-{next(self._numbers)}"
+        directory.mkdir()
+        return str(directory)
 
     def _place(self, contestant: str, number: int) -> str:
         match contestant:
-            case "bare_loop":
-                directory = self.directories.shm_base_dir / f"bare-{number}"
-                directory.mkdir()
-                return str(directory)
+            case "bare_loop" | "bare_python":
+                return self.new_directory()
             case "zenoh_peer":
                 return f"tcp/127.0.0.1:{unused_udp_port()}"
             case "iceoryx2_peer":
@@ -153,17 +176,20 @@ class Stage:
         begin_ns = time.monotonic_ns() + LEAD_NS
         end_ns = begin_ns + int(seconds * 1e9)
         order = Order(begin_ns, end_ns, rate_hz, access).to_list()
-        pair.reader.send(order)
-        pair.writer.send(order)
+        for child in reversed(pair.children):
+            child.send(order)
         _sleep_until(begin_ns)
         stack_s = self._stack_cpu_s()
         _sleep_until(end_ns)
         stack_s = self._stack_cpu_s() - stack_s
-        wrote, read = (child.wait_for_message(RESULT_LIMIT_S, event="result", begin_ns=begin_ns) for child in (pair.writer, pair.reader))
-        if read["wrong"]:
-            raise BenchError(f"{pair.name}: {read['wrong']} of {read['accepted']} frames do not add up")
-        if not read["accepted"]:
-            raise BenchError(f"{pair.name}: no frame of {wrote['offered']} was received")
+        results = [child.wait_for_message(RESULT_LIMIT_S, event="result", begin_ns=begin_ns) for child in pair.children]
+        for found in results[1:]:
+            if found["wrong"]:
+                raise BenchError(f"{pair.name}: {found['wrong']} frames beside {found['accepted']} do not add up, or came in no order")
+            if not found["accepted"]:
+                raise BenchError(f"{pair.name}: no frame of {results[0]['offered']} was received")
+        # of many readers the one that lost most
+        wrote, read = results[0], max(results[1:], key=lambda found: found["lost"])
         return Run(
             seconds=seconds,
             offered=wrote["offered"],
@@ -174,6 +200,7 @@ class Stage:
             lost=read["lost"],
             p50_ns=read["p50_ns"],
             p99_ns=read["p99_ns"],
+            mean_ns=read["mean_ns"],
             writer_cpu=wrote["cpu_s"] / wrote["wall_s"],
             reader_cpu=read["cpu_s"] / read["wall_s"],
             stack_cpu=stack_s / seconds,
@@ -185,12 +212,11 @@ class Stage:
 
     def end(self, pairs: Sequence[Pair]) -> None:
         """Have these pairs finish and close what they opened."""
-        for pair in pairs:
-            for child in (pair.writer, pair.reader):
-                child.end_of_input()
-        for pair in pairs:
-            for child in (pair.writer, pair.reader):
-                child.expect_exit(0)
+        children = [child for pair in pairs for child in pair.children]
+        for child in children:
+            child.end_of_input()
+        for child in children:
+            child.expect_exit(0)
 
 
 def cpu_s(child: ChildProcess) -> float:

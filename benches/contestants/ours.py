@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -30,11 +30,16 @@ class Writer:
         return array_source(self._nbytes)
 
     def write(self, source: Source) -> Mapping[str, Any]:
-        following, publish = source.next, self._producer.publish
+        self._publish_all(source.lead)
+        # refused while the run counts, as everything else
         before = self._refused()
+        self._publish_all(source.next)
+        return {"refused": self._refused() - before}
+
+    def _publish_all(self, following: Callable[[], Any]) -> None:
+        publish = self._producer.publish
         while (frame := following()) is not None:
             publish(frame)
-        return {"refused": self._refused() - before}
 
     def _refused(self) -> int:
         """Descriptors that Aeron did not take: those frames are in the ring, and nobody was told."""
@@ -54,9 +59,8 @@ class Reader:
         self._out = np.empty(setup.nbytes // 8, dtype=np.uint64)
 
     def read(self, tally: Tally, access: Access) -> None:
-        # what was left over from the run before is not of this one
-        while self._consumer.latest(0) is not None:
-            pass
+        # what was left over from the run before is passed over. Not until there is nothing: the writer of this run may be at work already
+        self._consumer.latest(0)
         {Access.BORROW: self._borrow, Access.COPY: self._copy, Access.INTO: self._copy_into}[access](tally)
 
     def _borrow(self, tally: Tally) -> None:

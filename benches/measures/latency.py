@@ -13,9 +13,11 @@ from benches.stage import Run, Stage, Wanted, open_stage
 
 RATE_HZ: Final = 1000
 # 64 slots of 640 KiB do not fit a cache, 8 do
-MEASURED: Final = (("8 KiB", 64), ("640 KiB", 8), ("640 KiB", 64))
-NO_WORSE: Final = Target("ratio", at_most=1.0)
-QUIET: Final = Target("median", at_most=3.0)
+MEASURED: Final = (("8 KiB", 8), ("8 KiB", 64), ("640 KiB", 8), ("640 KiB", 64))
+# starting everybody takes longer than measuring them
+MEASURED_IN_QUICK: Final = (("8 KiB", 64), ("640 KiB", 64))
+NO_WORSE: Final = Target("ratio", "<=", 1.0)
+QUIET: Final = Target("median", "<", 3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ SLEEPING: Final = Waiting("waiting reader", "ours", waits=True)
 EVENTS: Final = Waiting("iceoryx2 event-driven", "iceoryx2_peer", waits=True, package=IOX)
 CALLBACK: Final = Waiting("zenoh with shared memory", "zenoh_peer", waits=True, access=Access.COPY, package=ZENOH)
 CONTESTANTS: Final = (BARE, SPINNING, POLLING, SLEEPING, EVENTS, CALLBACK)
+# without a target, and nobody's rival
+ONLY_IN_FULL: Final = (BARE, CALLBACK)
 RIVALS: Final = {SPINNING: POLLING, SLEEPING: EVENTS}
 
 
@@ -45,14 +49,18 @@ class Latency:
     name = "latency"
 
     def steps(self, plan: Plan) -> int:
-        return len(MEASURED) * len(self._present(plan)) * plan.rounds
+        return len(self._measured(plan)) * len(self._present(plan)) * plan.rounds
 
     def _present(self, plan: Plan) -> list[Waiting]:
-        return [contestant for contestant in CONTESTANTS if contestant.package is None or plan.peers.has(contestant.package)]
+        wanted = [contestant for contestant in CONTESTANTS if not plan.is_quick or contestant not in ONLY_IN_FULL]
+        return [contestant for contestant in wanted if contestant.package is None or plan.peers.has(contestant.package)]
+
+    def _measured(self, plan: Plan) -> tuple[tuple[str, int], ...]:
+        return MEASURED_IN_QUICK if plan.is_quick else MEASURED
 
     def run(self, plan: Plan) -> list[Row]:
         rows: list[Row] = []
-        for label, slots in MEASURED:
+        for label, slots in self._measured(plan):
             with open_stage() as stage:
                 runs = self._measure(plan, stage, label, slots)
             for contestant in runs:
@@ -98,5 +106,6 @@ def _rows(label: str, contestant: Waiting, runs: dict[Waiting, list[Run]]) -> li
     if contestant.waits:
         shares = [run.reader_cpu * 100 for run in runs[contestant]]
         target = QUIET if contestant is SLEEPING else None
-        rows.append(row(f"latency, {label}: {contestant.label}, processor of its process", "% of a core", shares, target=target))
+        words = f"latency, {label}: {contestant.label}, processor of its process"
+        rows.append(row(words, "% of a core", shares, target=target, details=beside))
     return rows

@@ -26,15 +26,22 @@ BORROWED: Final = Contestant("borrowed views", "ours")
 OWNED: Final = Contestant("owned frames", "ours", Access.COPY)
 INTO: Final = Contestant("read_into", "ours", Access.INTO)
 BARE: Final = Contestant("bare loop", "bare_loop")
+# any loop in Python loses this much to the bare loop, whatever it calls
+LOOPED: Final = Contestant("bare ring driven from Python", "bare_python")
+LOOPED_COPY: Final = Contestant("bare ring driven from Python, with a copy out", "bare_python", Access.COPY)
 BARE_COPY: Final = Contestant("bare loop with a copy out", "bare_loop", Access.COPY)
 POLLING: Final = Contestant("iceoryx2 polling", "iceoryx2_peer", package=IOX)
 SHARED: Final = Contestant("zenoh with shared memory", "zenoh_peer", Access.COPY, ZENOH)
 # neighbours in this list are neighbours in time
-CONTESTANTS: Final = (BARE, BORROWED, POLLING, OWNED, BARE_COPY, INTO, SHARED)
+CONTESTANTS: Final = (LOOPED, BARE, BORROWED, POLLING, OWNED, BARE_COPY, LOOPED_COPY, INTO, SHARED)
 
-AS_GOOD: Final = Target("ratio", at_least=1.0)
-NEAR_THE_LOOP: Final = Target("ratio_low", at_least=0.9)
-NEAR_THE_COPYING_LOOP: Final = Target("ratio", at_least=0.9)
+# nobody is held against these, and they hold nobody
+ONLY_IN_FULL: Final = (LOOPED, LOOPED_COPY, INTO, SHARED)
+
+AS_GOOD: Final = Target("ratio", ">=", 1.0)
+BETTER: Final = Target("ratio", ">=", 1.0, aim=1.3)
+NEAR_THE_LOOP: Final = Target("ratio_low", ">=", 0.9)
+NEAR_THE_COPYING_LOOP: Final = Target("ratio", ">=", 0.9)
 
 Runs = dict[Contestant, list[Run]]
 
@@ -57,7 +64,8 @@ class Throughput:
         return rows
 
     def _present(self, plan: Plan) -> list[Contestant]:
-        return [contestant for contestant in CONTESTANTS if contestant.package is None or plan.peers.has(contestant.package)]
+        wanted = [contestant for contestant in CONTESTANTS if not plan.is_quick or contestant not in ONLY_IN_FULL]
+        return [contestant for contestant in wanted if contestant.package is None or plan.peers.has(contestant.package)]
 
     def _measure(self, plan: Plan, stage: Stage, where: str, nbytes: int, slots: int) -> Runs:
         present = self._present(plan)
@@ -79,13 +87,13 @@ class Throughput:
 
 def details(runs: Sequence[Run]) -> dict[str, float]:
     """Medians of what stands beside a figure."""
-    names = ("published_hz", "received_hz", "dropped_share", "lost_share", "writer_cpu", "reader_cpu", "stack_cpu")
+    names = ("published_hz", "received_hz", "lag_frames", "dropped_share", "lost_share", "writer_cpu", "reader_cpu", "stack_cpu")
     return {name: quartiles([getattr(run, name) for run in runs])[1] for name in names}
 
 
 def _rows(where: str, size: str, runs: Runs) -> list[Row]:
     def received(contestant: Contestant, against: Contestant | None = None, target: Target | None = None) -> Row | None:
-        if against is not None and against not in runs:
+        if contestant not in runs or (against is not None and against not in runs):
             return None
         return row(
             f"{where}: {contestant.label}, received",
@@ -112,11 +120,15 @@ def _rows(where: str, size: str, runs: Runs) -> list[Row]:
 
     is_small = size == "8 KiB"
     rows = [
-        published(BORROWED, POLLING, AS_GOOD if is_small else None),
-        received(BORROWED, POLLING, AS_GOOD),
+        published(BORROWED, POLLING, BETTER if is_small else None),
+        received(BORROWED, POLLING, BETTER if is_small else AS_GOOD),
         received(BORROWED, BARE, None if is_small else NEAR_THE_LOOP),
         received(OWNED, BARE_COPY, NEAR_THE_COPYING_LOOP if size == "640 KiB" else None),
         received(INTO, BARE_COPY),
-        *(received(contestant) for contestant in (BARE, BARE_COPY, POLLING, SHARED) if contestant in runs),
+        received(LOOPED, BARE),
+        received(LOOPED_COPY, BARE_COPY),
+        received(BORROWED, LOOPED),
+        received(OWNED, LOOPED_COPY),
+        *(received(contestant) for contestant in (BARE, BARE_COPY, POLLING, SHARED)),
     ]
     return [found for found in rows if found is not None]

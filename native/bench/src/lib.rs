@@ -1,12 +1,12 @@
-//! The Python module `_bench`: payloads and their check for everybody who is measured, and what one thread can do to memory at best.
+//! The Python module `_bench`: payloads and their check for everybody who is measured, the bare ring, and clocks.
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+mod bare;
 mod payload;
 mod ring;
 mod source;
@@ -36,6 +36,18 @@ impl Source {
     fn held(&self) -> MutexGuard<'_, Payloads> {
         self.0.lock().expect("no panic while held")
     }
+
+    /// What stands for the payload whose turn it is, at its time.
+    fn handed(&self, py: Python<'_>, advance: impl Fn(&mut source::Source) -> Option<usize>) -> Option<Py<PyAny>> {
+        let mut payloads = self.held();
+        let due_ns = payloads.source.due_ns();
+        if due_ns > 0 {
+            drop(payloads);
+            py.detach(|| source::sleep_until(due_ns));
+            payloads = self.held();
+        }
+        advance(&mut payloads.source).map(|pattern| payloads.handed[pattern].clone_ref(py))
+    }
 }
 
 #[pymethods]
@@ -64,14 +76,12 @@ impl Source {
 
     /// The next payload, or None when the run is over.
     fn next(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let mut payloads = self.held();
-        let due_ns = payloads.source.due_ns();
-        if due_ns > 0 {
-            drop(payloads);
-            py.detach(|| source::sleep_until(due_ns));
-            payloads = self.held();
-        }
-        payloads.source.advance().map(|pattern| payloads.handed[pattern].clone_ref(py))
+        self.handed(py, source::Source::advance)
+    }
+
+    /// The next payload of those that do not count yet, or None when the run begins to count.
+    fn lead(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.handed(py, |source| source.advance_until(source.window.begin_ns))
     }
 
     /// The transport did not take the last frame.
@@ -143,68 +153,33 @@ impl Tally {
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts = self.held().finish();
         let result = PyDict::new(py);
-        for (name, value) in [
-            ("accepted", counts.accepted),
-            ("wrong", counts.wrong),
-            ("overwritten", counts.overwritten),
-            ("lost", counts.lost),
-            ("p50_ns", counts.p50_ns),
-            ("p99_ns", counts.p99_ns),
-        ] {
+        for (name, value) in counts.named() {
             result.set_item(name, value)?;
         }
         Ok(result)
     }
 }
 
-/// Bytes a second that this thread copies into a ring of `slots` frames, and that it adds up out of it.
+/// How long one memcpy takes, from a buffer into another as long.
 #[pyfunction]
-fn memory_limit(py: Python<'_>, nbytes: usize, slots: usize, seconds: f64) -> PyResult<(f64, f64)> {
-    if nbytes < 64 || !nbytes.is_multiple_of(64) || slots == 0 {
-        return Err(PyValueError::new_err("a ring has slots, and frames of a multiple of 64 bytes"));
-    }
-    Ok(py.detach(|| {
-        let words = nbytes / 8;
-        let mut memory = vec![1_u64; words + SHIFT_WORDS * (PATTERNS - 1)];
-        let payloads = std::array::from_fn(|pattern| memory[SHIFT_WORDS * pattern..].as_mut_ptr());
-        // SAFETY: windows into `memory`, which is not used otherwise while the source is.
-        let mut source = unsafe { source::Source::new(payloads, words) };
-        source.start(Window { begin_ns: 0, end_ns: u64::MAX }, 0);
-        // not zero: every page is there before the clock runs
-        let mut ring = vec![1_u64; words * slots];
-        let written = rate(nbytes, seconds, |turn| {
-            let pattern = source.advance().expect("the window has no end");
-            // SAFETY: one frame, from memory of that length into a slot of that length elsewhere.
-            unsafe { libc::memcpy(ring[turn % slots * words..][..words].as_mut_ptr().cast(), payloads[pattern].cast(), nbytes) };
-        });
-        let mut total = 0_u64;
-        let read = rate(nbytes, seconds, |turn| total = total.wrapping_add(payload::sum(&ring[turn % slots * words..][..words])));
-        std::hint::black_box(total);
-        (written, read)
-    }))
-}
-
-/// How long one memcpy takes.
-#[pyfunction]
-fn copy_ns(into: usize, source: usize, nbytes: usize) -> PyResult<u64> {
-    if into == 0 || source == 0 {
-        return Err(PyValueError::new_err("a copy needs two addresses"));
+fn copy_ns(into: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let (into, source) = (PyUntypedBuffer::get(into)?, PyUntypedBuffer::get(source)?);
+    if into.readonly() || !into.is_c_contiguous() || !source.is_c_contiguous() || into.len_bytes() != source.len_bytes() {
+        return Err(PyValueError::new_err("a copy needs two contiguous buffers of one length"));
     }
     let began_ns = monotonic_ns();
-    // SAFETY: the caller's arrays, which it holds, have that many bytes.
-    unsafe { libc::memcpy(std::ptr::with_exposed_provenance_mut(into), std::ptr::with_exposed_provenance(source), nbytes) };
+    // SAFETY: both exports are held, and a slot does not overlap the frame that goes into it.
+    unsafe { libc::memcpy(into.buf_ptr(), source.buf_ptr(), source.len_bytes()) };
     Ok(monotonic_ns() - began_ns)
 }
 
-fn rate(nbytes: usize, seconds: f64, mut work: impl FnMut(usize)) -> f64 {
-    let limit = Duration::from_secs_f64(seconds);
-    let began = Instant::now();
-    let mut turns = 0;
-    while began.elapsed() < limit {
-        work(turns);
-        turns += 1;
-    }
-    (turns * nbytes) as f64 / began.elapsed().as_secs_f64()
+/// How long a call takes, by the same two looks at the clock.
+#[pyfunction]
+fn call_ns(callable: &Bound<'_, PyAny>, argument: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let began_ns = monotonic_ns();
+    let result = callable.call1((argument,));
+    let took_ns = monotonic_ns() - began_ns;
+    result.map(|_| took_ns)
 }
 
 #[pymodule]
@@ -214,6 +189,8 @@ fn _bench(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Source>()?;
     module.add_class::<Tally>()?;
     module.add_class::<steps::CoreRing>()?;
+    module.add_class::<bare::BareWriter>()?;
+    module.add_class::<bare::BareReader>()?;
     module.add_function(wrap_pyfunction!(copy_ns, module)?)?;
-    module.add_function(wrap_pyfunction!(memory_limit, module)?)
+    module.add_function(wrap_pyfunction!(call_ns, module)?)
 }

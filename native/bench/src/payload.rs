@@ -25,6 +25,14 @@ pub const fn pattern_of(number: u64) -> usize {
     (number % PATTERNS as u64) as usize
 }
 
+/// Memory for all patterns of a frame of `words` words, on cache lines, and where each begins in it.
+pub fn windows(words: usize) -> (Vec<u64>, [*mut u64; PATTERNS]) {
+    let mut memory = vec![0_u64; words + SHIFT_WORDS * PATTERNS];
+    let aligned = memory.as_ptr().align_offset(SHIFT_WORDS * 8);
+    let starts = std::array::from_fn(|pattern| memory[aligned + SHIFT_WORDS * pattern..].as_mut_ptr());
+    (memory, starts)
+}
+
 /// What the words behind the stamp of a frame of `words` words add up to.
 pub fn pattern_sum(pattern: usize, words: usize) -> u64 {
     (STAMP_WORDS..words).fold(0, |sum: u64, index| sum.wrapping_add(pattern_word(pattern, index)))

@@ -56,13 +56,18 @@ impl Source {
 
     /// The pattern whose turn it is, stamped; None when the run is over. Called when it is due.
     pub fn advance(&mut self) -> Option<usize> {
+        self.advance_until(self.window.end_ns)
+    }
+
+    /// The same, None from `end_ns` on: with the beginning of the window the frames that do not count yet.
+    pub fn advance_until(&mut self, end_ns: u64) -> Option<usize> {
         let now_ns = monotonic_ns();
+        if now_ns >= end_ns {
+            return None;
+        }
         if self.interval_ns > 0 {
             // a late frame does not make those after it come in a burst
             self.due_ns = now_ns.max(self.due_ns) + self.interval_ns;
-        }
-        if now_ns >= self.window.end_ns {
-            return None;
         }
         let number = self.next_number;
         let pattern = pattern_of(number);

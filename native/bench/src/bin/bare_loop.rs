@@ -1,14 +1,12 @@
 //! The bare loop: the ring and the commit protocol between two processes, and nothing else. No Aeron, no Python, no locks, no control traffic.
 //!
 //! `bare_loop writer|reader DIRECTORY NBYTES SLOTS`, then a line `[begin_ns, end_ns, rate_hz, copies]` on standard input for each run, and a line of
-//! JSON on standard output for each result. The reader keeps the rule of the package: more than min(256, slots / 2) behind, it goes to the newest.
+//! JSON on standard output for each result.
 use std::error::Error;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use tensor_pool_core::commit;
-use tensor_pool_core::reader;
 use tensor_pool_core::writer::Writer;
 
 #[path = "../payload.rs"]
@@ -20,13 +18,11 @@ mod source;
 #[path = "../tally.rs"]
 mod tally;
 
-use payload::{PATTERNS, SHIFT_WORDS};
+use ring::Follower;
 use source::{Source, Window, sleep_until};
 use tally::Tally;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-const LARGEST_OUTSTANDING_GAP: u64 = 256;
 
 struct Order {
     window: Window,
@@ -59,13 +55,10 @@ fn main() -> Result<()> {
 }
 
 fn write(directory: &Path, nbytes: usize, slots: usize) -> Result<()> {
-    let mut writer = Writer::new(ring::create(directory, nbytes, slots)?)?;
+    let mut writer = Writer::new(ring::create(directory, &ring::own_pool(directory), nbytes, slots)?)?;
     let words = nbytes / 8;
-    let mut memory = vec![0_u64; words + SHIFT_WORDS * PATTERNS];
-    // on cache lines, as everybody's
-    let aligned = memory.as_ptr().align_offset(SHIFT_WORDS * 8);
-    let payloads = std::array::from_fn(|pattern| memory[aligned + SHIFT_WORDS * pattern..].as_mut_ptr());
-    // SAFETY: windows into `memory`, which lives to the end of this function and is not used otherwise.
+    let (_memory, payloads) = payload::windows(words);
+    // SAFETY: windows into memory that lives to the end of this function and is not used otherwise.
     let mut source = unsafe { Source::new(payloads, words) };
     each_order(|order| {
         source.start(order.window, order.rate_hz);
@@ -83,53 +76,39 @@ fn write(directory: &Path, nbytes: usize, slots: usize) -> Result<()> {
 }
 
 fn read(directory: &Path, nbytes: usize, slots: usize) -> Result<()> {
-    let ring = ring::open(directory, nbytes, slots)?;
+    let mut follower = Follower::new(ring::open(directory, &ring::own_pool(directory), nbytes, slots)?);
     let mut tally = Tally::new(nbytes);
     let mut copy = vec![1_u64; nbytes / 8];
-    let gap = LARGEST_OUTSTANDING_GAP.min(slots as u64 / 2);
     each_order(|order| {
         tally.start(order.window);
-        let mut next = ring.newest_committed().map_or(0, |seq| seq + 1);
+        follower.skip_old();
         loop {
-            let ahead = commit::first_load(ring.commit_word(next + gap));
-            if commit::is_committed(ahead) && commit::sequence(ahead) >= next + gap {
-                next = ring.newest_committed().unwrap_or(next);
-            }
-            let word = commit::first_load(ring.commit_word(next));
-            if commit::sequence(word) < next || !commit::is_committed(word) {
+            let Some(located) = follower.following() else {
                 if tally.is_over() {
                     break;
                 }
                 std::hint::spin_loop();
                 continue;
-            }
-            let Ok(located) = reader::locate(&ring, next) else {
-                next += 1;
-                continue;
             };
             let goes_on = if order.copies {
                 // SAFETY: the copy has the length of a frame, and `locate` found no longer one.
-                let is_whole = unsafe { reader::copy_payload(&ring, &located, copy.as_mut_ptr().cast()) };
+                let is_whole = unsafe { follower.copy(&located, copy.as_mut_ptr().cast()) };
                 // SAFETY: as above.
                 !is_whole || unsafe { tally.check(copy.as_ptr().cast()) }
             } else {
                 // SAFETY: a slot of the mapped ring.
                 let goes_on = unsafe { tally.check(located.payload) };
-                if !reader::is_still(&ring, next) {
+                if !follower.is_still(&located) {
                     tally.retract();
                 }
                 goes_on
             };
-            next += 1;
             if !goes_on {
                 break;
             }
         }
-        let counts = tally.finish();
-        Ok(format!(
-            "\"accepted\":{},\"wrong\":{},\"overwritten\":{},\"lost\":{},\"p50_ns\":{},\"p99_ns\":{}",
-            counts.accepted, counts.wrong, counts.overwritten, counts.lost, counts.p50_ns, counts.p99_ns
-        ))
+        let named = tally.finish().named().map(|(name, value)| format!("\"{name}\":{value}"));
+        Ok(named.join(","))
     })
 }
 
