@@ -192,16 +192,18 @@ class FrameReader:
         epoch: int,
         first_seq: int | None,
         max_outstanding_gap: int,
+        resume: bool = False,
     ) -> int:
         """Read from these regions from now on, with fresh counters. Returns the first seq that counts.
 
         `first_seq=None` means "after what the ring holds now" (a consumer that joins); 0 is for a consumer that was there before the epoch
-        began.
+        began. With `resume` the counts of the last mapping, which was of the same epoch (else `ValueError`), go on instead: what was
+        announced and not read, and what came meanwhile, will be a gap.
         """
 
     def unmap(self) -> dict[str, int]:
-        """Let the regions go, and give the mapping's last `counters()`; descriptors are dropped (`unmapped`) until the next `map`. Wakes
-        a waiting read, which goes on waiting.
+        """Let the regions go, and give the mapping's last `counters()`, which stay until the next `map`; descriptors are dropped
+        (`unmapped`) until then.
         """
 
     @property
@@ -238,8 +240,8 @@ class FrameReader:
 
     def counters(self) -> dict[str, int]:
         """`delivered`, `skipped`, `gap`, `late`, `invalid`, `first_seq`, `last_seq` (first_seq - 1 before the first), `newest_committed`
-        (what the ring holds, same convention), `epoch` of the mapping; and over the reader's life `wrong_epoch`, `unmapped`,
-        `not_committed` (part of late), `malformed`, `descriptors_received`."""
+        (what the ring holds, or held at the end, same convention), `epoch` of the mapping, or of the last one; and over the reader's life
+        `wrong_epoch`, `unmapped`, `not_committed` (part of late), `malformed`, `descriptors_received`."""
 
     def close(self) -> None:
         """Ends waiting reads with `ClosedError`."""
