@@ -226,7 +226,7 @@ def reader_process() -> None:
             first_bad=tally.first_bad,
             withdrawn=tally.withdrawn,
             balanced=all(stats.balanced for stats in every) and sum(stats.delivered for stats in every) == tally.accepted,
-            mappings=sum(stats.epoch is not None for stats in every),
+            epochs=sum(stats.epoch is not None for stats in every),
             **{name: sum(getattr(stats, name) for stats in every) for name in ("delivered", "skipped", "gap", "late", "invalid")},
         )
 
