@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
@@ -30,6 +31,7 @@ from tensor_pool.stack import Stack, StackSettings
 from tensor_pool.tensors import next_stride_bytes
 from tensor_pool.transport import TransportClient
 
+LOGGER = logging.getLogger("tensor_pool.client")
 RESOLVE_INTERVAL_NS = 50_000_000
 _Handle = TypeVar("_Handle", Producer, Consumer, RecordingSession)
 
@@ -210,21 +212,29 @@ class Session:
         if self._closed or self._services.is_forked:
             return
         self._closed = True
-        for handle in reversed(self._handles):
-            handle.close()
-        if self._runner is not None:
-            self._services.link.wake()
-            self._runner.close()
-        self._services.link.close()
-        self._transport.close()
-        if self._owned_stack is not None:
-            self._owned_stack.close()
+        # from the last to the first, each whatever became of the others
+        with ExitStack() as closing:
+            if self._owned_stack is not None:
+                closing.callback(self._owned_stack.close)
+            closing.callback(self._transport.close)
+            closing.callback(self._services.link.close)
+            if self._runner is not None:
+                closing.callback(self._runner.close)
+                closing.callback(self._services.link.wake)
+            for handle in self._handles:
+                closing.callback(handle.close)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            # what the block raised says more
+            if error is None:
+                raise
+            LOGGER.info("closing the session: %s", failure)
 
     def __del__(self) -> None:
         # interpreter shutdown may have taken what close needs

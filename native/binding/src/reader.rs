@@ -537,7 +537,9 @@ impl FrameReader {
         // raising needs the GIL, whose holder may wait for `state`: not in there
         mapped.map_err(|refused| match refused {
             Unmapped::Closed => errors::closed(format!("the reader of stream {} is closed", self.inner.stream_id)),
-            Unmapped::OtherEpoch => PyValueError::new_err(format!("epoch {epoch} cannot be resumed: it is not the one that was mapped last")),
+            Unmapped::OtherEpoch => {
+                PyValueError::new_err(format!("epoch {epoch} cannot be resumed: it is not the one that was mapped last"))
+            }
         })
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -67,8 +68,8 @@ class Consumer:
             self._on_lease_lost,
             gives_up_on_refusal=options.wait_ns == 0,
         )
-        services.conductor.add(self)
         try:
+            services.conductor.add(self)
             self._attachment.wait(options.wait_ns, ready=self._is_settled)
             if self._mapping.failure is not None:
                 raise self._mapping.failure
@@ -313,11 +314,13 @@ class Consumer:
             if self._closed:
                 return
             self._closed = True
-            self._services.conductor.remove(self)
-            self._attachment.close()
-            self._mapping.close()
-            self._close_sleeping_counter()
-            self._services.link.close_reader(self._reader)
+            # from the last to the first, each whatever became of the others
+            with ExitStack() as closing:
+                closing.callback(self._services.link.close_reader, self._reader)
+                closing.callback(self._close_sleeping_counter)
+                closing.callback(self._mapping.close)
+                closing.callback(self._attachment.close)
+                closing.callback(self._services.conductor.remove, self)
 
     def __enter__(self) -> Consumer:
         return self

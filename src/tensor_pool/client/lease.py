@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
@@ -25,7 +26,7 @@ from tensor_pool.client.lease_state import (
     next_lease,
 )
 from tensor_pool.client.link import Keepalive
-from tensor_pool.errors import ProtocolError
+from tensor_pool.errors import ProtocolError, TensorPoolError
 from tensor_pool.sbe.driver import (
     PublishMode,
     ResponseCode,
@@ -149,15 +150,9 @@ class Lease:
                     self._callbacks.lost(reason)
                 case SendDetach(ids, lease_id):
                     self._stop_keepalive()
-                    self._link.send_control(
-                        ShmDetachRequest(
-                            correlation_id=self._fresh_ids().correlation_id,
-                            lease_id=lease_id,
-                            stream_id=self._terms.stream_id,
-                            client_id=ids.client_id,
-                            role=self._terms.role,
-                        ).encode()
-                    )
+                    # a goodbye: where nobody can hear it, the lease expires
+                    with suppress(TensorPoolError):
+                        self._link.send_control(self._detach_request(ids, lease_id).encode())
 
     def _attach_request(self, ids: LeaseIds) -> ShmAttachRequest:
         return ShmAttachRequest(
@@ -169,6 +164,15 @@ class Lease:
             max_dims=MAX_DIMS,
             publish_mode=PublishMode.REQUIRE_EXISTING,
             require_hugepages=None,
+        )
+
+    def _detach_request(self, ids: LeaseIds, lease_id: int) -> ShmDetachRequest:
+        return ShmDetachRequest(
+            correlation_id=self._fresh_ids().correlation_id,
+            lease_id=lease_id,
+            stream_id=self._terms.stream_id,
+            client_id=ids.client_id,
+            role=self._terms.role,
         )
 
     def _start_keepalive(self, ids: LeaseIds, stream_id: int) -> Keepalive:

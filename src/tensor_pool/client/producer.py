@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -65,7 +66,6 @@ class Producer:
         self._services = services
         self._options = options
         self._writer: _native.RingWriter | None = None
-        self._publication: _native.Publication | None = None
         self._pools: MappedPools | None = None
         self._failure: TensorPoolError | None = None
         self._lost_reason = ""
@@ -90,8 +90,8 @@ class Producer:
         self._publication = services.link.open_descriptor_publication()
         self._waiters = services.link.open_waiters(options.stream_id)
         services.link.hear_hellos()
-        services.conductor.add(self)
         try:
+            services.conductor.add(self)
             self._attachment.wait(options.wait_ns, ready=self._is_settled)
             if self._failure is not None:
                 raise self._failure
@@ -386,12 +386,13 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
-            self._services.conductor.remove(self)
-            self._attachment.close()
-            self._let_go("closed")
-            self._waiters.close()
-            if self._publication is not None:
-                self._publication.close()
+            # from the last to the first, each whatever became of the others
+            with ExitStack() as closing:
+                closing.callback(self._publication.close)
+                closing.callback(self._waiters.close)
+                closing.callback(self._let_go, "closed")
+                closing.callback(self._attachment.close)
+                closing.callback(self._services.conductor.remove, self)
 
     def __enter__(self) -> Producer:
         return self
