@@ -151,7 +151,10 @@ class RingWriter:
 
 @final
 class Claim:
-    """A slot being filled: a writable buffer of exactly the claimed length (64-byte aligned). The memory outlives the claim."""
+    """A slot being filled: a writable buffer of exactly the claimed length (64-byte aligned). The memory outlives the claim.
+
+    Once the claim is committed or aborted its buffer is read-only; what was exported before is not taken back.
+    """
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property

@@ -394,10 +394,13 @@ impl Claim {
     /// # Safety
     /// Called by Python with a valid `view`.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut pyo3::ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let slot = slf.get().slot;
-        slf.get().inner.ensure_here()?;
+        let claim = slf.get();
+        claim.inner.ensure_here()?;
+        // a settled slot belongs to readers, or to the next frame
+        let is_open = lock(&claim.inner.state).0.as_ref().is_some_and(|state| claim.is_open(state));
+        let slot = claim.slot;
         // SAFETY: the mapping lives as long as this object, of which the view takes a reference; the length fits the slot.
-        unsafe { fill_view(slf.as_any(), view, slot.payload, slot.length, false, flags) }
+        unsafe { fill_view(slf.as_any(), view, slot.payload, slot.length, !is_open, flags) }
     }
 
     #[getter]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tensor_pool import _native
 from tensor_pool.client.attachment import Attachment
+from tensor_pool.client.claimed_slot import ClaimedSlot
 from tensor_pool.client.conductor import ControlMessage, closed_error
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import SystemClock
@@ -31,7 +32,6 @@ from tensor_pool.producer.arrays import Array, DeclaredFrame, publishable_bytes
 from tensor_pool.producer.stats import COUNTER_NAMES, ProducerState, ProducerStats
 from tensor_pool.runtime import PeriodicTimer
 from tensor_pool.sbe import control, driver
-from tensor_pool.sbe.control import MajorOrder
 from tensor_pool.shm.layout import PoolLayout
 from tensor_pool.shm.mapping import MappedPools
 from tensor_pool.tensors import wire_dtype
@@ -402,59 +402,3 @@ class Producer:
 
     def __repr__(self) -> str:
         return f"<Producer of stream {self._options.stream_id}, {self.state.value}>"
-
-
-class ClaimedSlot:
-    """A slot of the ring while the user fills it."""
-
-    __slots__ = ("_claim", "_frame", "_producer", "_settled", "_timestamp_ns", "_trace_id", "array")
-
-    def __init__(self, producer: Producer, claim: _native.Claim, frame: DeclaredFrame, timestamp_ns: int, trace_id: int) -> None:
-        self._producer = producer
-        self._claim = claim
-        self._frame = frame
-        self._timestamp_ns = timestamp_ns
-        self._trace_id = trace_id
-        self._settled = False
-        self.array: Array = np.ndarray(frame.shape, frame.dtype, claim)  # type: ignore[arg-type] # numpy's stubs know no Buffer
-
-    @property
-    def seq(self) -> int:
-        """The seq that the frame will have."""
-        return self._claim.seq
-
-    def commit(self) -> int:
-        """Publish the frame now. Returns its seq."""
-        try:
-            if self._frame is self._producer.declared:
-                return self._claim.commit_declared(self._timestamp_ns, self._trace_id)
-            return self._claim.commit(
-                wire_dtype(self._frame.dtype),
-                MajorOrder.ROW,
-                self._frame.shape,
-                timestamp_ns=self._timestamp_ns,
-                meta_version=0,
-                trace_id=self._trace_id,
-                publish_timestamp=self._producer.stamps_descriptors,
-            )
-        except ClosedError:
-            if self._settled:
-                raise
-            # the lease went while the slot was being filled
-            raise self._producer.not_attached_error() from None
-        finally:
-            self._settled = True
-
-    def abort(self) -> None:
-        """Give the slot back; the next frame gets its seq."""
-        self._settled = True
-        self._claim.abort()
-
-    def __enter__(self) -> ClaimedSlot:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()

@@ -7,11 +7,13 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import tensor_pool as tp
+from tensor_pool.client.claimed_slot import ClaimedSlot
 
 
 @pytest.fixture
@@ -71,6 +73,25 @@ def test_a_claim_commits_on_leaving_and_aborts_on_an_exception(producer: tp.Prod
     frame = consumer.read(timeout=5)
     assert frame is not None
     assert (frame.array == 4).all()
+
+
+@pytest.mark.parametrize("settle", [ClaimedSlot.commit, ClaimedSlot.abort])
+def test_the_array_of_a_slot_is_read_only_once_the_slot_is_settled(
+    producer: tp.Producer, consumer: tp.Consumer, settle: Callable[[ClaimedSlot], object]
+) -> None:
+    slot = producer.claim()
+    slot.array[:] = 3
+    settle(slot)
+    with pytest.raises(ValueError, match="read-only"):
+        slot.array[:] = 4
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        slot.array.flags.writeable = True
+    with pytest.raises(ValueError, match="read-only"):
+        slot.array[2:] = 4
+    if settle is ClaimedSlot.commit:
+        frame = consumer.read(timeout=5)
+        assert frame is not None
+        assert (frame.array == 3).all()
 
 
 def test_a_borrowed_frame_that_is_overwritten_says_so(producer: tp.Producer, consumer: tp.Consumer) -> None:
