@@ -141,20 +141,12 @@ class Producer:
     ) -> ClaimedSlot:
         """The next slot, to be filled in place: `with producer.claim() as slot: camera.read_into(slot.array)`.
 
-        Commits on leaving the block, aborts on an exception. Without shape and dtype the declared ones are used.
+        Commits on leaving the block, aborts on an exception. A shape or dtype that is not given is the declared one.
         """
         writer = self._writer
         if writer is None:
             raise self.not_attached_error()
-        declared = self._options.declared
-        if shape is None or dtype is None:
-            if declared is None:
-                raise ValueError("claim() needs shape and dtype, since the producer declared none")
-            frame = declared
-        else:
-            frame = DeclaredFrame.of(shape, dtype)
-            if declared is not None:
-                declared.check(frame.shape, frame.dtype)
+        frame = self._claimed_frame(shape, dtype)
         try:
             claim = writer.claim(frame.nbytes)
         except ClosedError:
@@ -162,6 +154,18 @@ class Producer:
         if timestamp_ns is None:
             timestamp_ns = self._services.clock.monotonic_ns()
         return ClaimedSlot(self, claim, frame, timestamp_ns, trace_id)
+
+    def _claimed_frame(self, shape: tuple[int, ...] | int | None, dtype: npt.DTypeLike | None) -> DeclaredFrame:
+        declared = self._options.declared
+        if declared is None:
+            if shape is None or dtype is None:
+                raise ValueError("claim() needs shape and dtype, since the producer declared none")
+            return DeclaredFrame.of(shape, dtype)
+        if shape is None and dtype is None:
+            return declared
+        frame = DeclaredFrame.of(declared.shape if shape is None else shape, declared.dtype if dtype is None else dtype)
+        declared.check(frame.shape, frame.dtype)
+        return declared
 
     def not_attached_error(self) -> TensorPoolError:
         """Why there is no ring to write to now."""

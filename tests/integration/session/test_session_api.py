@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,6 +74,19 @@ def test_a_claim_commits_on_leaving_and_aborts_on_an_exception(producer: tp.Prod
     frame = consumer.read(timeout=5)
     assert frame is not None
     assert (frame.array == 4).all()
+
+
+@pytest.mark.parametrize("asked", [{"shape": (3, 3)}, {"dtype": "uint8"}, {"shape": (16, 24), "dtype": "int16"}, {"shape": 16 * 24}])
+def test_a_claim_of_something_else_than_was_declared_is_refused_whichever_half_is_given(
+    producer: tp.Producer, asked: dict[str, Any]
+) -> None:
+    with pytest.raises((TypeError, ValueError), match="declared"):
+        producer.claim(**asked)
+    for same in ({"shape": (16, 24)}, {"dtype": "uint16"}, {"shape": [16, 24], "dtype": np.uint16}, {}):
+        slot = producer.claim(**same)
+        assert (slot.array.shape, slot.array.dtype) == ((16, 24), np.uint16)
+        slot.abort()
+    assert producer.publish(picture(1)) == 0
 
 
 @pytest.mark.parametrize("settle", [ClaimedSlot.commit, ClaimedSlot.abort])
