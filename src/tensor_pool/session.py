@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random, SystemRandom
 from types import TracebackType
@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from tensor_pool import _native
+from tensor_pool.client import arguments
 from tensor_pool.client.admin import AdminClient, StreamInfo
 from tensor_pool.client.conductor import LONGEST_WAIT_NS, Conductor, closed_error
 from tensor_pool.client.consumer import Consumer, ConsumerOptions
 from tensor_pool.client.link import ControlLink
 from tensor_pool.client.producer import Producer, ProducerOptions
 from tensor_pool.client.services import ClientServices
-from tensor_pool.clock import Clock, SystemClock
+from tensor_pool.clock import Clock, SystemClock, wait_ns
 from tensor_pool.errors import AttachTimeoutError, ConfigError
 from tensor_pool.producer.arrays import DeclaredFrame
 from tensor_pool.recorder import RecorderSettings, RecordingSession
@@ -33,6 +34,8 @@ from tensor_pool.transport import TransportClient
 
 LOGGER = logging.getLogger("tensor_pool.client")
 RESOLVE_INTERVAL_NS = 50_000_000
+# 24 days, which Aeron can still count in nanoseconds
+LONGEST_DRIVER_TIMEOUT_MS = (1 << 31) - 1
 _Handle = TypeVar("_Handle", Producer, Consumer, RecordingSession)
 
 
@@ -91,7 +94,7 @@ class Session:
         dtype: npt.DTypeLike = "uint8",
         slots: int = 64,
         name: str = "",
-        tags: Sequence[str] = (),
+        tags: str | Iterable[str] = (),
         publish_timestamps: bool = False,
         wait: float | None = 0.0,
     ) -> Producer:
@@ -104,6 +107,7 @@ class Session:
         lease there until that expires: with `wait` it waits that long for the stream, in seconds, for ever with None.
         """
         self._check_open()
+        options = ProducerOptions(arguments.stream_id(stream_id), wait_ns(wait, "wait"), publish_timestamps=publish_timestamps)
         declared = None if shape is None else DeclaredFrame.of(shape, dtype)
         provision = None
         if declared is not None:
@@ -112,18 +116,13 @@ class Session:
             except ValueError as error:
                 raise ConfigError(str(error), key="shape", value=shape, hint="split the frame, or publish it in tiles") from error
 
+            slot_count, tag_names = arguments.integer(slots, "slots"), arguments.tags(tags)
+
             def provision() -> None:
                 with self._admin() as admin:
-                    admin.provision(stream_id=stream_id, slots=slots, stride_bytes=stride_bytes, name=name, tags=tuple(tags))
+                    admin.provision(stream_id=options.stream_id, slots=slot_count, stride_bytes=stride_bytes, name=name, tags=tag_names)
 
-        options = ProducerOptions(
-            stream_id=stream_id,
-            wait_ns=None if wait is None else int(wait * 1e9),
-            declared=declared,
-            publish_timestamps=publish_timestamps,
-            provision=provision,
-        )
-        return self._keep(Producer(self._services, options))
+        return self._keep(Producer(self._services, replace(options, declared=declared, provision=provision)))
 
     def consumer(self, stream: int | str, *, wait: float | None = None, spin: bool = False) -> Consumer:
         """Read a stream, by id or by name. Waits until it exists: `wait` seconds, for ever with None, not at all with 0.
@@ -131,14 +130,14 @@ class Session:
         `spin=True` polls instead of sleeping between frames: the shortest latency, for a whole core.
         """
         self._check_open()
-        wait_ns = None if wait is None else int(wait * 1e9)
-        stream_id = stream if isinstance(stream, int) else self._resolve(stream, wait_ns)
-        return self._keep(Consumer(self._services, ConsumerOptions(stream_id, wait_ns, spin=spin)))
+        asked, limit_ns = arguments.stream_id_or_name(stream), wait_ns(wait, "wait")
+        stream_id = asked if isinstance(asked, int) else self._resolve(asked, limit_ns)
+        return self._keep(Consumer(self._services, ConsumerOptions(stream_id, limit_ns, spin=spin)))
 
-    def discover(self, name: str | None = None, tags: Iterable[str] = (), stream_id: int | None = None) -> list[StreamInfo]:
+    def discover(self, name: str | None = None, tags: str | Iterable[str] = (), stream_id: int | None = None) -> list[StreamInfo]:
         """The streams of this stack that match everything given."""
         self._check_open()
-        wanted = set(tags)
+        wanted = set(arguments.tags(tags))
         with self._admin() as admin:
             return [
                 stream
@@ -149,12 +148,18 @@ class Session:
             ]
 
     def record(
-        self, streams: Iterable[int | str], path: str | Path, *, settings: RecorderSettings | None = None, wait: float | None = None
+        self,
+        streams: int | str | Iterable[int | str],
+        path: str | Path,
+        *,
+        settings: RecorderSettings | None = None,
+        wait: float | None = None,
     ) -> RecordingSession:
-        """Record streams below `path` until the result is closed."""
+        """Record a stream, or several, below `path` until the result is closed."""
+        asked = arguments.streams(streams)
         consumers: list[Consumer] = []
         try:
-            consumers.extend(self.consumer(stream, wait=wait) for stream in streams)
+            consumers.extend(self.consumer(stream, wait=wait) for stream in asked)
             names = {stream.stream_id: stream.name for stream in self.discover()}
             recording = RecordingSession(consumers, Path(path), source=self._stack.instance_id, settings=settings, names=names)
         except BaseException:
@@ -163,14 +168,14 @@ class Session:
             raise
         return self._keep(recording)
 
-    def _resolve(self, name: str, wait_ns: int | None) -> int:
+    def _resolve(self, name: str, limit_ns: int | None) -> int:
         found: list[StreamInfo] = []
 
         def exists() -> bool:
             found[:] = self.discover(name=name)
             return bool(found)
 
-        deadline_ns = None if wait_ns is None else self._clock.monotonic_ns() + wait_ns
+        deadline_ns = None if limit_ns is None else self._clock.monotonic_ns() + limit_ns
         pause = threading.Event()
         while not exists():
             if deadline_ns is not None and self._clock.monotonic_ns() >= deadline_ns:
@@ -253,8 +258,10 @@ def connect(
     `stack` is a runtime directory or its `stack.json`. `driver_timeout` seconds without a sign of the media driver raise
     `MediaDriverTimeoutError`, now and later.
     """
+    timeout_ns = wait_ns(driver_timeout, "driver_timeout")
+    timeout_ms = LONGEST_DRIVER_TIMEOUT_MS if timeout_ns is None else min(timeout_ns // 1_000_000, LONGEST_DRIVER_TIMEOUT_MS)
     description = find_stack(stack, os.environ if environ is None else environ)
-    return Session(description, options=SessionOptions(driver_timeout_ms=int(driver_timeout * 1000)))
+    return Session(description, options=SessionOptions(driver_timeout_ms=timeout_ms))
 
 
 def embedded(*, expose: bool = False, settings: StackSettings | None = None, **options: Any) -> Session:

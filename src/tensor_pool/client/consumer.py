@@ -16,6 +16,7 @@ from tensor_pool.client.attachment import Attachment
 from tensor_pool.client.conductor import ControlMessage, closed_error
 from tensor_pool.client.mapping import EpochMapping
 from tensor_pool.client.services import ClientServices
+from tensor_pool.clock import wait_ns
 from tensor_pool.consumer.frame import BorrowedFrame, Frame
 from tensor_pool.consumer.state import ConsumerPhase, Signal
 from tensor_pool.consumer.stats import ConsumerStats
@@ -144,7 +145,8 @@ class Consumer:
             self._check()
             return read(0, newest=newest, spin=spin)
         clock = self._services.clock
-        deadline_ns = None if timeout is None else clock.monotonic_ns() + int(timeout * 1e9)
+        timeout_ns = wait_ns(timeout)
+        deadline_ns = None if timeout_ns is None else clock.monotonic_ns() + timeout_ns
         while True:
             self._check()
             slice_ns = SLICE_NS if deadline_ns is None else min(SLICE_NS, deadline_ns - clock.monotonic_ns())
