@@ -193,6 +193,15 @@ class Session:
         """Where the stack is: directories, channels, stream ids."""
         return self._stack
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """What became of the control messages that this session heard: `messages_received`; `messages_refused`, of a kind that a client
+        does not read; `messages_malformed`, of a kind that it reads, and refused by its decoder; `messages_dropped`, since it was too slow.
+        """
+        if self._services.is_forked:
+            raise closed_error("session")
+        return {**self._services.link.counters(), "messages_malformed": self._services.conductor.malformed}
+
     def invoke(self) -> int:
         """One pass of the conductor: control messages that arrived, and timers. For a session without threads; the native pump, and an
         embedded stack, run on threads of their own in either mode. Returns how many messages there were.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 from tensor_pool import _native
@@ -52,6 +53,15 @@ class ControlLink:
     def drain(self) -> list[tuple[bytes, int]]:
         """(message, join time of its image), in the order of arrival for each stream."""
         return [message for inbox in self._inboxes for message in inbox.drain()]
+
+    def counters(self) -> dict[str, int]:
+        """What the pump counted of both streams: `messages_received`, `messages_refused` (of a kind that no client reads, or too short),
+        `messages_dropped` (nobody took them in time).
+        """
+        counted: Counter[str] = Counter()
+        for inbox in self._inboxes:
+            counted.update(inbox.counters())
+        return dict(counted)
 
     def hear_hellos(self) -> None:
         """Keep the Hellos of consumers too. Fifty consumers send fifty a second, which concern producers alone."""

@@ -51,6 +51,10 @@ class Forger:
         soon_ns = SystemClock().monotonic_ns() + 50_000_000
         _send(self._announcing, dataclasses.replace(self.true, announce_timestamp_ns=soon_ns, **changes).encode())
 
+    def send(self, message: bytes) -> None:
+        """Anything, where announces are heard."""
+        _send(self._announcing, message)
+
     def describe(self, seq: int) -> None:
         """A descriptor of the running epoch."""
         descriptor = control.FrameDescriptor(
