@@ -198,8 +198,7 @@ class Session:
         """What became of the control messages that this session heard: `messages_received`; `messages_refused`, of a kind that a client
         does not read; `messages_malformed`, of a kind that it reads, and refused by its decoder; `messages_dropped`, since it was too slow.
         """
-        if self._services.is_forked:
-            raise closed_error("session")
+        self._services.check_here("session")
         return {**self._services.link.counters(), "messages_malformed": self._services.conductor.malformed}
 
     def invoke(self) -> int:
@@ -218,7 +217,8 @@ class Session:
         return handle
 
     def _check_open(self) -> None:
-        if self._closed or self._services.is_forked:
+        self._services.check_here("session")
+        if self._closed:
             raise closed_error("session")
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ use crate::aeron::{AeronError, lock};
 use crate::counter::{Counter, CounterWord};
 use crate::declared::Export;
 use crate::errors;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 use crate::frame::{BorrowedFrame, Frame, Payload, ReadFrame};
 use crate::memory::BufferPool;
 use crate::region::Region;
@@ -469,7 +469,7 @@ impl FrameReader {
         if self.inner.owner.is_here() {
             return Ok(());
         }
-        Err(errors::closed("this consumer belongs to the process that forked".to_owned()))
+        Err(errors::closed(fork::words("consumer")))
     }
 
     fn read_as(&self, py: Python<'_>, request: Request) -> PyResult<Option<ReadFrame>> {

@@ -21,7 +21,7 @@ use tensor_pool_core::writer::{OpenSlot, Writer};
 use crate::aeron::lock;
 use crate::declared::Declared;
 use crate::errors;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 use crate::memory::fill_view;
 use crate::publication::{BACK_PRESSURED, CLOSED, Publication, PublicationInner};
 use crate::region::Region;
@@ -68,7 +68,7 @@ impl From<CoreError> for Refused {
 impl From<Refused> for PyErr {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::OtherProcess => errors::closed("this producer belongs to the process that forked".to_owned()),
+            Refused::OtherProcess => errors::closed(fork::words("producer")),
             Refused::Closed(stream_id) => errors::closed(format!("the writer of stream {stream_id} is closed")),
             Refused::Claimed(seq) => PyRuntimeError::new_err(format!("frame {seq} is claimed: commit or abort it first")),
             Refused::Settled(seq) => errors::closed(format!("the claim of frame {seq} was committed or aborted before")),

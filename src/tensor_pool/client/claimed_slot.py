@@ -22,7 +22,7 @@ class ClaimedSlot:
     there would change the frame under its readers.
     """
 
-    __slots__ = ("_claim", "_frame", "_producer", "_settled", "_timestamp_ns", "_trace_id", "array")
+    __slots__ = ("_array", "_claim", "_frame", "_producer", "_settled", "_timestamp_ns", "_trace_id")
 
     def __init__(self, producer: Producer, claim: _native.Claim, frame: DeclaredFrame, timestamp_ns: int, trace_id: int) -> None:
         self._producer = producer
@@ -31,7 +31,13 @@ class ClaimedSlot:
         self._timestamp_ns = timestamp_ns
         self._trace_id = trace_id
         self._settled = False
-        self.array: Array = np.ndarray(frame.shape, frame.dtype, claim)  # type: ignore[arg-type] # numpy's stubs know no Buffer
+        self._array: Array = np.ndarray(frame.shape, frame.dtype, claim)  # type: ignore[arg-type] # numpy's stubs know no Buffer
+
+    @property
+    def array(self) -> Array:
+        """The payload, to be filled. In a child made by fork it is the parent's, and asking for it raises `ClosedError`."""
+        self._producer.check_here()
+        return self._array
 
     @property
     def seq(self) -> int:
@@ -40,7 +46,7 @@ class ClaimedSlot:
 
     def commit(self) -> int:
         """Publish the frame now. Returns its seq."""
-        self.array.flags.writeable = False
+        self._array.flags.writeable = False
         try:
             if self._frame is self._producer.declared:
                 return self._claim.commit_declared(self._timestamp_ns, self._trace_id)
@@ -63,7 +69,7 @@ class ClaimedSlot:
 
     def abort(self) -> None:
         """Give the slot back; the next frame gets its seq."""
-        self.array.flags.writeable = False
+        self._array.flags.writeable = False
         self._settled = True
         self._claim.abort()
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tensor_pool import _native
 from tensor_pool.client.attachment import Attachment
-from tensor_pool.client.conductor import ControlMessage, closed_error
+from tensor_pool.client.conductor import ControlMessage
 from tensor_pool.client.mapping import EpochMapping
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import wait_ns
@@ -179,13 +179,13 @@ class Consumer:
     @property
     def state(self) -> ConsumerPhase:
         """`MAPPED` while frames can be read, `UNMAPPED` while the stream is away."""
+        self._services.check_here("consumer")
         return self._mapping.phase
 
     @property
     def stats(self) -> ConsumerStats:
         """Counts of the current epoch, which is the last one while the stream is away."""
-        if self._services.is_forked:
-            raise closed_error("consumer")
+        self._services.check_here("consumer")
         # an epoch is here or in `earlier_stats`, and never in both
         with self._services.conductor.lock:
             return self._mapping.stats
@@ -193,6 +193,7 @@ class Consumer:
     @property
     def earlier_stats(self) -> tuple[ConsumerStats, ...]:
         """The final counts of the epochs before, oldest first (the last 64)."""
+        self._services.check_here("consumer")
         return self._mapping.earlier_stats
 
     @property
@@ -331,4 +332,4 @@ class Consumer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Consumer of stream {self._options.stream_id}, {'closed' if self._closed else self.state.value}>"
+        return f"<Consumer of stream {self._options.stream_id}, {'closed' if self._closed else self._mapping.phase.value}>"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tensor_pool import _native
 from tensor_pool.client.attachment import Attachment
 from tensor_pool.client.claimed_slot import ClaimedSlot
-from tensor_pool.client.conductor import ControlMessage, closed_error
+from tensor_pool.client.conductor import ControlMessage, closed_error, forked_error
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import SystemClock
 from tensor_pool.errors import (
@@ -169,8 +169,9 @@ class Producer:
 
     def not_attached_error(self) -> TensorPoolError:
         """Why there is no ring to write to now."""
-        # in a child made by fork nothing of the parent's works, and nothing will
-        if self._closed or self._services.is_forked:
+        if self._services.is_forked:
+            return forked_error("producer")
+        if self._closed:
             return closed_error("producer")
         if self._failure is not None:
             return self._failure
@@ -201,27 +202,36 @@ class Producer:
     def stream_id(self) -> int:
         return self._options.stream_id
 
+    def check_here(self) -> None:
+        """Raise in a child made by fork."""
+        self._services.check_here("producer")
+
     @property
     def state(self) -> ProducerState:
-        if self._closed:
-            return ProducerState.CLOSED
-        return ProducerState.ATTACHED if self._writer is not None else ProducerState.WAITING
+        self.check_here()
+        return self._state
 
     @property
     def epoch(self) -> int | None:
         """The epoch that is written now."""
+        self.check_here()
         pools = self._pools
         return None if pools is None else pools.layout.epoch
 
     @property
     def stats(self) -> ProducerStats:
-        if self._services.is_forked:
-            raise closed_error("producer")
+        self.check_here()
         with self._services.conductor.lock:
             counters = self._writer.counters() if self._writer is not None else {}
             counts = {name: total + counters.get(COUNTER_NAMES[name], 0) for name, total in self._totals.items()}
             last_seq = self._writer.next_seq - 1 if self._writer is not None else -1
             return ProducerStats(**counts, last_seq=last_seq, epoch=self.epoch, reattached=self._attachment.reattached)
+
+    @property
+    def _state(self) -> ProducerState:
+        if self._closed:
+            return ProducerState.CLOSED
+        return ProducerState.ATTACHED if self._writer is not None else ProducerState.WAITING
 
     # --- control traffic, called by the conductor --------------------------------------------------------------------
 
@@ -405,4 +415,4 @@ class Producer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Producer of stream {self._options.stream_id}, {self.state.value}>"
+        return f"<Producer of stream {self._options.stream_id}, {self._state.value}>"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from random import Random
 
-from tensor_pool.client.conductor import Conductor
+from tensor_pool.client.conductor import Conductor, forked_error
 from tensor_pool.client.link import ControlLink
 from tensor_pool.clock import Clock
 from tensor_pool.runtime import StackDescription
@@ -30,6 +30,11 @@ class ClientServices:
     def is_forked(self) -> bool:
         """Whether this is a child of the process that made the session. No thread of it is here, and its lock may be held for ever."""
         return os.getpid() != self.process_id
+
+    def check_here(self, what: str) -> None:
+        """Raise in a child made by fork."""
+        if self.is_forked:
+            raise forked_error(what)
 
     @property
     def freshness_ns(self) -> int:

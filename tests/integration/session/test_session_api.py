@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 
 import tensor_pool as tp
 from tensor_pool.client.claimed_slot import ClaimedSlot
+from tests.unit.native.rings import in_a_fork
 
 
 @pytest.fixture
@@ -264,31 +268,55 @@ def test_everything_may_be_closed_in_any_order_and_twice(stack_session: tp.Sessi
     assert (frame.array == 1).all()
 
 
-def test_in_a_forked_child_everything_is_closed(producer: tp.Producer, consumer: tp.Consumer, stack_session: tp.Session) -> None:
+def test_in_a_forked_child_everything_is_closed_and_says_so_in_the_same_words(
+    producer: tp.Producer, consumer: tp.Consumer, stack_session: tp.Session, tmp_path: Path
+) -> None:
     producer.publish(picture(1))
-    child = os.fork()
-    if child == 0:
-        code = 0
-        uses = [lambda: producer.publish(picture(2)), lambda: consumer.read(timeout=0), stack_session.discover]
-        for call in (*uses, lambda: consumer.stats, lambda: producer.stats, consumer.fileno):
+    recording = stack_session.record(10_000, tmp_path / "r")
+    slot = producer.claim()
+    slot.array[:] = 5
+    uses: dict[str, Callable[[], object]] = {
+        "publish": lambda: producer.publish(picture(2)),
+        "claim": producer.claim,
+        "fill": lambda: slot.array.fill(9),
+        "commit": slot.commit,
+        "producer state": lambda: producer.state,
+        "epoch": lambda: producer.epoch,
+        "producer stats": lambda: producer.stats,
+        "read": lambda: consumer.read(timeout=0),
+        "latest": lambda: consumer.latest(timeout=0),
+        "borrow": lambda: consumer.borrow(timeout=0),
+        "fileno": consumer.fileno,
+        "consumer state": lambda: consumer.state,
+        "consumer stats": lambda: consumer.stats,
+        "earlier stats": lambda: consumer.earlier_stats,
+        "consumer counters": lambda: consumer.counters,
+        "session counters": lambda: stack_session.counters,
+        "discover": stack_session.discover,
+        "consumer": lambda: stack_session.consumer(10_000),
+        "recording": lambda: recording.stats,
+    }
+
+    def use_everything() -> str:
+        said = {}
+        for name, use in uses.items():
             try:
-                call()
-                code = 1
-            except tp.ClosedError:
-                pass
-            except Exception:  # noqa: BLE001 - a child that raised on would run the rest of the test suite
-                code = 2
-        try:
-            for handle in (consumer, producer, stack_session):
-                handle.close()
-        except Exception:  # noqa: BLE001 - as above
-            code = 3
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    frame = consumer.read(timeout=5)
+                said[name] = f"it went well: {use()!r}"
+            except tp.ClosedError as error:
+                said[name] = re.sub("consumer|producer|session|recording", "_", str(error))
+        for handle in (slot, recording, consumer, producer, stack_session):
+            repr(handle)
+            getattr(handle, "close", lambda: None)()
+        return json.dumps(said)
+
+    said = json.loads(in_a_fork(use_everything))
+    words = "this _ belongs to the parent of this process; make a new one after fork"
+    assert said == dict.fromkeys(uses, words)
+    assert slot.commit() == 1
+    frame = consumer.latest(timeout=5)
     assert frame is not None
-    assert producer.publish(picture(3)) == 1
+    assert (frame.array == 5).all()
+    assert producer.publish(picture(3)) == 2
 
 
 def test_ctrl_c_interrupts_a_waiting_read(consumer: tp.Consumer) -> None:
