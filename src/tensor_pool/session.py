@@ -24,7 +24,7 @@ from tensor_pool.client.link import ControlLink
 from tensor_pool.client.producer import Producer, ProducerOptions
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import Clock, SystemClock, wait_ns
-from tensor_pool.errors import AttachTimeoutError, ConfigError
+from tensor_pool.errors import AttachRejectedError, AttachTimeoutError, ConfigError
 from tensor_pool.producer.arrays import DeclaredFrame
 from tensor_pool.recorder import RecorderSettings, RecordingSession
 from tensor_pool.runtime import AgentRunner, StackDescription, find_stack
@@ -108,19 +108,23 @@ class Session:
         """
         self._check_open()
         options = ProducerOptions(arguments.stream_id(stream_id), wait_ns(wait, "wait"), publish_timestamps=publish_timestamps)
-        declared = None if shape is None else DeclaredFrame.of(shape, dtype)
-        provision = None
-        if declared is not None:
+        if shape is None:
             try:
-                stride_bytes = next_stride_bytes(declared.nbytes)
-            except ValueError as error:
-                raise ConfigError(str(error), key="shape", value=shape, hint="split the frame, or publish it in tiles") from error
+                return self._keep(Producer(self._services, options))
+            except AttachRejectedError as error:
+                if not self.discover(stream_id=options.stream_id):
+                    error.hint = "give shape= and dtype=, and the stack makes the stream; without them its configuration has to"
+                raise
+        declared = DeclaredFrame.of(shape, dtype)
+        try:
+            stride_bytes = next_stride_bytes(declared.nbytes)
+        except ValueError as error:
+            raise ConfigError(str(error), key="shape", value=shape, hint="split the frame, or publish it in tiles") from error
+        slot_count, tag_names = arguments.integer(slots, "slots"), arguments.tags(tags)
 
-            slot_count, tag_names = arguments.integer(slots, "slots"), arguments.tags(tags)
-
-            def provision() -> None:
-                with self._admin() as admin:
-                    admin.provision(stream_id=options.stream_id, slots=slot_count, stride_bytes=stride_bytes, name=name, tags=tag_names)
+        def provision() -> StreamInfo:
+            with self._admin() as admin:
+                return admin.provision(stream_id=options.stream_id, slots=slot_count, stride_bytes=stride_bytes, name=name, tags=tag_names)
 
         return self._keep(Producer(self._services, replace(options, declared=declared, provision=provision)))
 

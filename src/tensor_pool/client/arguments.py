@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Final
 
+from tensor_pool.driver.config import HIGHEST_STREAM_ID
 from tensor_pool.errors import ConfigError
-
-HIGHEST_STREAM_ID: Final = (1 << 31) - 1  # Aeron's are signed (decision E91)
 
 
 def integer(value: object, name: str, *, what: str = "an integer") -> int:

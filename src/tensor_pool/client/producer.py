@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tensor_pool import _native
+from tensor_pool.client.admin import StreamInfo
 from tensor_pool.client.attachment import Attachment
 from tensor_pool.client.claimed_slot import ClaimedSlot
 from tensor_pool.client.conductor import ControlMessage, closed_error, forked_error
+from tensor_pool.client.provisioning import Provisioning
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import SystemClock
 from tensor_pool.errors import (
-    AttachRejectedError,
     ClosedError,
-    ConfigError,
     LeaseLostError,
     ProtocolError,
     RegionError,
@@ -41,7 +40,6 @@ LOGGER = logging.getLogger("tensor_pool.producer")
 WAITERS_EXPECTED_INTERVALS = 5
 # those who read before this producer came have said it by then; until then somebody may sleep
 EVERYBODY_SAID_HELLO_INTERVALS = 2
-PROVISION_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class ProducerOptions:
     wait_ns: int | None
     declared: DeclaredFrame | None = None
     publish_timestamps: bool = False
-    provision: Callable[[], None] | None = None
+    provision: Callable[[], StreamInfo] | None = None
 
 
 class Producer:
@@ -76,8 +74,8 @@ class Producer:
         self._hellos: dict[int, int] = {}
         self._attached_ns = services.clock.monotonic_ns()
         self._report = PeriodicTimer(services.report_interval_ns, services.clock.monotonic_ns())
-        self._provision_first()
-        self._provisioning: threading.Thread | None = None
+        self._provisioning = Provisioning(options.stream_id, options.provision, services.clock)
+        self._provisioning.first(options.wait_ns)
         self._attachment = Attachment(
             services,
             options.stream_id,
@@ -289,7 +287,7 @@ class Producer:
     def _on_attached(self, layout: PoolLayout, client_id: int) -> None:
         services, declared = self._services, self._options.declared
         if declared is not None and declared.nbytes > layout.largest_stride_bytes:
-            self._failure = self._pool_too_small(declared, layout)
+            self._failure = self._provisioning.too_small_error(declared, layout)
             return
         try:
             pools = MappedPools.open(
@@ -324,49 +322,13 @@ class Producer:
         self._attached_ns = services.clock.monotonic_ns()
         LOGGER.debug("stream %d: producing epoch %d as client %d", layout.stream_id, layout.epoch, client_id)
 
-    def _pool_too_small(self, declared: DeclaredFrame, layout: PoolLayout) -> ConfigError:
-        return ConfigError(
-            f"stream {layout.stream_id} has slots of {layout.largest_stride_bytes} bytes, the declared frame needs {declared.nbytes}",
-            key="profiles.<name>.payload_pools",
-            value=layout.largest_stride_bytes,
-            hint=f"give the stream's profile a pool with a stride_bytes of at least {declared.nbytes} (64 times a power of two)",
-        )
-
     def _on_lease_lost(self, reason: str) -> None:
         LOGGER.info("stream %d: the producer lease was lost (%s)", self._options.stream_id, reason)
         self._let_go(reason)
 
-    def _provision_first(self) -> None:
-        """Have the stream made fit. It cannot be cut anew while a producer holds it, perhaps one that was killed: who waits asks again."""
-        provision, wait_ns, clock = self._options.provision, self._options.wait_ns, self._services.clock
-        if provision is None:
-            return
-        deadline_ns = None if wait_ns is None else clock.monotonic_ns() + wait_ns
-        pause = threading.Event()
-        while True:
-            try:
-                provision()
-            except AttachRejectedError:
-                if deadline_ns is not None and clock.monotonic_ns() >= deadline_ns:
-                    raise
-                pause.wait(PROVISION_AGAIN_S)
-            else:
-                return
-
     def _on_refused(self) -> None:
-        """A driver that was started again has forgotten streams that it was asked for: ask again, beside the conductor."""
-        provision, running = self._options.provision, self._provisioning
-        if provision is None or self._attachment.has_given_up or (running is not None and running.is_alive()):
-            return
-
-        def work() -> None:
-            try:
-                provision()
-            except TensorPoolError as error:
-                LOGGER.info("stream %d cannot be provisioned again yet: %s", self._options.stream_id, error)
-
-        self._provisioning = threading.Thread(target=work, name="tensor-pool-provision", daemon=True)
-        self._provisioning.start()
+        if not self._attachment.has_given_up:
+            self._provisioning.again()
 
     def _let_go(self, reason: str) -> None:
         writer, self._writer = self._writer, None
