@@ -307,7 +307,9 @@ class ReadFrame:
         """The payload as numpy, without a copy. BYTES and BIT frames have no numpy type: use `payload`."""
 
 class Frame(ReadFrame):
-    """A validated copy of one frame. It is yours: keep it, change it, pickle it, give it to torch."""
+    """A validated copy of one frame. It is yours: keep it, change it, pickle it, give it to torch. It is a value, with nothing to close:
+    its memory is used again when the last reference to it or its array is gone.
+    """
 
     def __init__(self, fields: tuple[Any, ...], stream_id: int) -> None:
         """From plain values, the `FrameFields` of `tensor_pool.consumer.frame`."""
@@ -321,6 +323,9 @@ class BorrowedFrame(ReadFrame):
 
     def still_valid(self) -> bool:
         """Whether the slot still holds this frame. A yes is about the past: only the check on leaving the block counts."""
+
+    def close(self) -> None:
+        """What leaving the block does: `FrameOverwrittenError` when the slot was reused. The loss counts once, however often one asks."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...

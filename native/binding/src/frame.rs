@@ -336,6 +336,15 @@ impl BorrowedFrame {
         Py::new(py, PyClassInitializer::from(frame).add_subclass(Self))
     }
 
+    /// The last check; its verdict is not raised in place of another error.
+    fn give_back(slf: &Bound<'_, Self>, has_failed: bool) -> PyResult<()> {
+        if Self::view(slf)?.get().release() || has_failed {
+            return Ok(());
+        }
+        let frame = slf.as_super().get();
+        Err(errors::frame_overwritten(frame.stream_id, frame.pending.seq))
+    }
+
     fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, View>> {
         let buffer = slf.as_super().get().buffer(slf.py())?.expect("a lent frame has a view");
         Ok(buffer.into_bound(slf.py()).cast_into::<View>()?)
@@ -354,11 +363,12 @@ impl BorrowedFrame {
     }
 
     fn __exit__(slf: &Bound<'_, Self>, _kind: &Bound<'_, PyAny>, error: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) -> PyResult<()> {
-        if Self::view(slf)?.get().release() || !error.is_none() {
-            return Ok(());
-        }
-        let frame = slf.as_super().get();
-        Err(errors::frame_overwritten(frame.stream_id, frame.pending.seq))
+        Self::give_back(slf, !error.is_none())
+    }
+
+    /// What leaving the block does, for views that are not used in one.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Self::give_back(slf, false)
     }
 }
 

@@ -73,6 +73,11 @@ class ClaimedSlot:
         self._settled = True
         self._claim.abort()
 
+    def close(self) -> None:
+        """Abort, unless the slot was settled before. In a forked child: nothing."""
+        if not self._settled:
+            self.abort()
+
     def __enter__(self) -> ClaimedSlot:
         return self
 

@@ -44,6 +44,9 @@ class LeaseLink(Protocol):
 
     def send_control(self, message: bytes) -> bool: ...
 
+    @property
+    def is_back_pressured(self) -> bool: ...
+
     def keep_alive(self, message: ShmLeaseKeepalive, interval_ns: int) -> Keepalive: ...
 
 
@@ -77,6 +80,7 @@ class Lease:
         self._state = LeaseState()
         self._keepalive: Keepalive | None = None
         self._duration_ns = 0
+        self._is_held_up = False
         self._renewed_ns = 0
 
     @property
@@ -90,6 +94,11 @@ class Lease:
     @property
     def client_id(self) -> int | None:
         return self._state.ids.client_id if self._state.ids else None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the last request could not be sent, because somebody who hears the control stream is behind."""
+        return self._is_held_up
 
     def on_tick(self, now_ns: int) -> None:
         """Ask, ask again, or notice that the last renewal is too long ago."""
@@ -138,7 +147,8 @@ class Lease:
         for effect in effects:
             match effect:
                 case SendAttach(ids):
-                    self._link.send_control(self._attach_request(ids).encode())
+                    was_sent = self._link.send_control(self._attach_request(ids).encode())
+                    self._is_held_up = not was_sent and self._link.is_back_pressured
                 case NotifyAttached(response, ids):
                     layout = layout_from_response(response)
                     self._keepalive = self._start_keepalive(ids, layout.stream_id)

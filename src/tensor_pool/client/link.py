@@ -41,6 +41,8 @@ class ControlLink:
         self._pump = pump
         self._subscriptions: dict[_native.FrameReader, _native.Subscription] = {}
         self._transport = transport
+        # whether the last control message was refused because somebody who hears them is behind
+        self.is_back_pressured = False
         self._stack = stack
         self._control = transport.publish(exclusive_channel(stack.control_channel, CONTROL_TERM_LENGTH), stack.control_stream_id)
         self._qos = transport.publish(exclusive_channel(stack.qos_channel, QOS_TERM_LENGTH), stack.qos_stream_id)
@@ -70,7 +72,9 @@ class ControlLink:
 
     def send_control(self, message: bytes) -> bool:
         """Whether Aeron took it. A refused control message is sent again by whoever's timer asked for it."""
-        return self._control.offer(message) > 0
+        position = self._control.offer(message)
+        self.is_back_pressured = position == _native.BACK_PRESSURED
+        return position > 0
 
     def send_qos(self, message: bytes) -> bool:
         return self._qos.offer(message) > 0

@@ -128,6 +128,28 @@ def test_a_borrowed_frame_that_is_overwritten_says_so(producer: tp.Producer, con
         raise ValueError("mine")
 
 
+def test_what_is_not_used_in_a_block_is_closed_by_hand(producer: tp.Producer, consumer: tp.Consumer) -> None:
+    slot = producer.claim()
+    slot.close()
+    slot.close()
+    assert producer.stats.aborted == 1
+    with producer.claim() as slot:
+        slot.array[:] = 1
+    slot.close()
+    assert (producer.stats.published, producer.stats.aborted) == (1, 1)
+    whole = consumer.borrow(timeout=5)
+    whole.close()
+    whole.close()
+    producer.publish(picture(0))
+    view = consumer.borrow(timeout=5)
+    for value in range(8):
+        producer.publish(picture(value))
+    for _ in range(2):
+        with pytest.raises(tp.FrameOverwrittenError):
+            view.close()
+    assert (consumer.stats.delivered, consumer.stats.late, consumer.stats.balanced) == (1, 1, True)
+
+
 def test_latest_skips_and_counts(producer: tp.Producer, consumer: tp.Consumer) -> None:
     for value in range(6):
         producer.publish(picture(value))
