@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_mapping_that_was_lost_and_won_back_goes_on_with_the_same_books() {
-        let mut books = Accounting::new(5, 8, 100);
+        let mut books = Accounting::new(5, 8, 1000);
         for seq in [5, 6, 7, 900] {
             books.push(pending(seq));
         }

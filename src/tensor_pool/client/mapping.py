@@ -157,22 +157,16 @@ class EpochMapping:
                     self._counters["announces_lower_epoch"] += 1
 
     def _map(self, layout: PoolLayout, count_from: CountFrom) -> None:
-        services = self._services
         try:
-            pools = MappedPools.open(
-                layout,
-                services.stack.allowed_base_dirs,
-                writable=False,
-                now_ns=services.clock.monotonic_ns(),
-                freshness_ns=services.freshness_ns,
-            )
+            pools = self._services.map_pools(layout, writable=False)
         except (RegionError, ProtocolError) as error:
             self._counters["layouts_unmappable"] += 1
             # files that are missing belong to an epoch that is over by now; whatever else the driver itself granted will not become right
             self._put_up_with(error, for_good=layout == self._granted and type(error) is not RegionError)
             self._apply(Signal.MAP_FAILED)
             return
-        counters = self._reader.unmap()
+        self._unmap(f"epoch {layout.epoch} takes its place")
+        counters = self._reader.counters()
         resume = count_from is CountFrom.LEFT_OFF and counters.get("epoch") == layout.epoch
         if not resume and "epoch" in counters:
             self._earlier.append(stats_from_counters(counters, reattached=self._reattached()))
@@ -186,7 +180,6 @@ class EpochMapping:
             max_outstanding_gap=min(LARGEST_OUTSTANDING_GAP, max(1, layout.nslots // 2)),
             resume=resume,
         )
-        self.close()
         self._pools = pools
         self._failure = None
         self._missing_since_ns = 0
@@ -196,7 +189,8 @@ class EpochMapping:
         self._on_mapped()
 
     def _unmap(self, reason: str) -> None:
-        LOGGER.debug("stream %d: unmapped (%s)", self._stream_id, reason)
+        if self._pools is not None:
+            LOGGER.debug("stream %d: unmapped epoch %d (%s)", self._stream_id, self._pools.layout.epoch, reason)
         self._reader.unmap()
         self.close()
 

@@ -290,13 +290,7 @@ class Producer:
             self._failure = self._provisioning.too_small_error(declared, layout)
             return
         try:
-            pools = MappedPools.open(
-                layout,
-                services.stack.allowed_base_dirs,
-                writable=True,
-                now_ns=services.clock.monotonic_ns(),
-                freshness_ns=services.freshness_ns,
-            )
+            pools = services.map_pools(layout, writable=True)
         except (RegionError, ProtocolError) as error:
             self._failure = error
             return

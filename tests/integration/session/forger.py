@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,8 @@ from tensor_pool.sbe import control
 from tensor_pool.session import Session
 from tensor_pool.transport import TransportClient, exclusive_channel, subscription_channel
 
-DEADLINE_S = 20.0
+from .conftest import until
+
 ANNOUNCE_START = control.ShmPoolAnnounce.TEMPLATE_ID.to_bytes(2, "little") + control.SCHEMA_ID.to_bytes(2, "little")
 
 
@@ -29,13 +29,10 @@ class Forger:
         self.true = self._next_announce()
 
     def _next_announce(self) -> control.ShmPoolAnnounce:
-        deadline_s = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline_s:
-            for data, _ in self._announces.poll():
-                if data[2:6] == ANNOUNCE_START:
-                    return control.ShmPoolAnnounce.decode(data)
-            time.sleep(0.005)
-        raise AssertionError("no announce was heard")
+        heard: bytes = until(
+            lambda: next((data for data, _ in self._announces.poll() if data[2:6] == ANNOUNCE_START), None), "no announce was heard"
+        )
+        return control.ShmPoolAnnounce.decode(heard)
 
     def moved(self, epoch: int) -> dict[str, Any]:
         """The fields of an announce whose files would lie in the directory of that epoch."""
@@ -64,10 +61,7 @@ class Forger:
 
 
 def _send(publication: Publication, message: bytes) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while publication.offer(message) < 0:
-        assert time.monotonic() < deadline_s, "nobody hears it"
-        time.sleep(0.005)
+    until(lambda: publication.offer(message) > 0, "nobody hears it")
 
 
 @contextmanager

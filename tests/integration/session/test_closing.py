@@ -16,9 +16,8 @@ from tensor_pool.session import SessionOptions
 from tensor_pool.stack import StackSettings
 from tensor_pool.testing import ChildProcess, IsolatedDirectories, ProcessHarness
 
-from .conftest import COMMAND, StackProcess
+from .conftest import COMMAND, DEADLINE_S, StackProcess
 
-DEADLINE_S = 20.0
 STREAM = 20_001
 
 

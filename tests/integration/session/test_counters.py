@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 
 import tensor_pool as tp
 from tensor_pool.sbe import driver
 
-from .forger import DEADLINE_S, forging
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.005)
+from .conftest import DEADLINE_S, until
+from .forger import forging
 
 
 def test_a_session_counts_what_it_refused_by_cause(stack_session: tp.Session) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,39 +11,10 @@ import tensor_pool as tp
 from tensor_pool.client.admin import AdminClient, LeaseInfo
 from tensor_pool.testing import ChildProcess
 
-from .conftest import StackProcess
+from .conftest import StackProcess, repeating, until
 from .test_delivery import totals
 
-DEADLINE_S = 20.0
-PERIOD_S = 0.001
 TIMES = 3
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.005)
-    return found
-
-
-@contextmanager
-def publishing(producer: tp.Producer) -> Iterator[None]:
-    """At a kilohertz, until the block is left."""
-    done = threading.Event()
-
-    def work() -> None:
-        frame = np.zeros((16, 24), np.uint16)
-        while not done.wait(PERIOD_S):
-            producer.publish(frame)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def consumer_lease(admin: AdminClient) -> LeaseInfo | None:
@@ -73,7 +40,9 @@ def test_a_reader_that_loses_its_lease_answers_for_every_frame_of_the_epoch(
     with session.producer(10_000, shape=shape, dtype=dtype, slots=64, name="camera-1") as producer:
         tap = stack.command("tap", "tap", "camera-1", "--json")
         tap.wait_for_message(event="attached")
-        with publishing(producer), AdminClient(session.stack.admin_socket) as admin:
+        frame = np.zeros(shape, dtype)
+        # at a kilohertz
+        with repeating(lambda: producer.publish(frame), 0.001), AdminClient(session.stack.admin_socket) as admin:
             for _ in range(TIMES):
                 seen = producer.stats.last_seq + 100
                 until(lambda seen=seen: producer.stats.last_seq > seen)

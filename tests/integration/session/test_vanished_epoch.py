@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +13,8 @@ from tensor_pool.consumer.state import ConsumerPhase
 from tensor_pool.session import Session
 from tensor_pool.testing import check_frame, stamp_frame
 
-from .forger import DEADLINE_S, Forger, forging
+from .conftest import DEADLINE_S, repeating, until
+from .forger import Forger, forging
 
 SHAPE = 512
 LIES: dict[str, Callable[[Forger], dict[str, Any]]] = {
@@ -30,31 +28,6 @@ LIES: dict[str, Callable[[Forger], dict[str, Any]]] = {
         "payload_pools": tuple(replace(pool, pool_nslots=16) for pool in forger.true.payload_pools),
     },
 }
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
-
-
-@contextmanager
-def repeating(action: Callable[[], object]) -> Iterator[None]:
-    """Do it over and over, beside the block."""
-    done = threading.Event()
-
-    def work() -> None:
-        while not done.wait(0.002):
-            action()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 @pytest.mark.requirement("W-10.1.1-7")
@@ -71,7 +44,7 @@ def test_a_running_consumer_loses_nothing_to_an_announce_that_cannot_be_mapped(
     ):
         for number in range(10):
             forger.announce(**LIES[lie](forger))
-            wait_until(lambda number=number: consumer.counters["layouts_unmappable"] > number)
+            until(lambda number=number: consumer.counters["layouts_unmappable"] > number)
             stamp_frame(frame, producer.stats.last_seq + 1)
             producer.publish(frame)
             received = consumer.read(DEADLINE_S)
@@ -91,7 +64,7 @@ def test_a_consumer_attaches_though_announces_that_cannot_be_mapped_beat_the_res
     session = stack_session
     with session.producer(10_000, shape=SHAPE, slots=8) as producer, forging(session) as forger:
         changes = LIES[lie](forger)
-        with repeating(lambda: forger.announce(**changes)):
+        with repeating(lambda: forger.announce(**changes), 0.002):
             for number in range(5):
                 with session.consumer(10_000, wait=10.0) as consumer:
                     producer.publish(np.full(SHAPE, number, dtype=np.uint8))
@@ -111,10 +84,10 @@ def test_a_reader_follows_from_producer_to_producer_through_announces_that_canno
         forging(session) as forger,
     ):
         changes = LIES[lie](forger)
-    with session.consumer(10_000, wait=10.0) as consumer, forging(session) as forger, repeating(lambda: forger.announce(**changes)):
+    with session.consumer(10_000, wait=10.0) as consumer, forging(session) as forger, repeating(lambda: forger.announce(**changes), 0.002):
         for _ in range(3):
             with session.producer(10_000, shape=SHAPE, slots=8, wait=10.0) as producer:
-                wait_until(lambda producer=producer: (producer.publish(frame), consumer.read(0))[1] is not None)
+                until(lambda producer=producer: (producer.publish(frame), consumer.read(0))[1] is not None)
                 stats = consumer.stats
                 assert (stats.epoch, stats.first_seq) == (producer.epoch, 0)
         assert all(stats.balanced for stats in consumer.earlier_stats)
@@ -134,12 +107,12 @@ def test_the_counts_of_an_epoch_go_on_when_a_descriptor_comes_twice(stack_sessio
                 producer.publish(np.zeros(SHAPE, dtype=np.uint8))
             heard = consumer.counters["descriptors_received"]
             forger.describe(3)
-            wait_until(lambda heard=heard: (consumer.read(0), consumer.counters["descriptors_received"] > heard)[1])
+            until(lambda heard=heard: (consumer.read(0), consumer.counters["descriptors_received"] > heard)[1])
             # an announce that is counted: the conductor has passed by
             forger.announce(epoch=2**64 - 1)
-            wait_until(lambda lies=lies: consumer.counters["layouts_unmappable"] >= lies)
+            until(lambda lies=lies: consumer.counters["layouts_unmappable"] >= lies)
             stats = consumer.stats
             assert stats.balanced
             assert (stats.first_seq, stats.published) == (0, producer.stats.published)
         assert consumer.earlier_stats == ()
-        wait_until(lambda: (producer.publish(np.zeros(SHAPE, dtype=np.uint8)), consumer.read(0))[1] is not None)
+        until(lambda: (producer.publish(np.zeros(SHAPE, dtype=np.uint8)), consumer.read(0))[1] is not None)
