@@ -325,7 +325,9 @@ class BorrowedFrame(ReadFrame):
         """Whether the slot still holds this frame. A yes is about the past: only the check on leaving the block counts."""
 
     def close(self) -> None:
-        """What leaving the block does: `FrameOverwrittenError` when the slot was reused. The loss counts once, however often one asks."""
+        """What leaving the block does: `FrameOverwrittenError` when the slot was reused. The loss counts once, however often one asks. In a
+        child made by `fork`: nothing.
+        """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...

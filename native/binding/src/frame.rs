@@ -66,11 +66,14 @@ impl ReadFrame {
     fn make(&self, py: Python<'_>, payload: Payload) -> PyResult<Option<Py<PyAny>>> {
         Ok(match payload {
             Payload::Given => None,
-            Payload::Owned(memory, pool) => Some(Py::new(py, FrameBuffer::new(memory, self.located.length, pool))?.into_any()),
+            Payload::Owned(memory, pool) => {
+                // perhaps asked for in a child of the process that read the frame
+                let owner = self.reader.as_ref().map_or_else(Owner::current, |reader| reader.owner());
+                Some(Py::new(py, FrameBuffer::new(memory, self.located.length, pool, owner))?.into_any())
+            }
             Payload::Lent { ring, generation } => {
                 let reader = self.reader.clone().expect("set by the reader that lent it");
-                let view =
-                    View { reader, ring, located: self.located, generation, verdict: AtomicU8::new(UNSETTLED), owner: Owner::current() };
+                let view = View { reader, ring, located: self.located, generation, verdict: AtomicU8::new(UNSETTLED) };
                 Some(Py::new(py, view)?.into_any())
             }
         })
@@ -366,9 +369,10 @@ impl BorrowedFrame {
         Self::give_back(slf, !error.is_none())
     }
 
-    /// What leaving the block does, for views that are not used in one.
+    /// What leaving the block does, for views that are not used in one. In a forked child: nothing.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
-        Self::give_back(slf, false)
+        let is_here = Self::view(slf)?.get().reader.owner().is_here();
+        if is_here { Self::give_back(slf, false) } else { Ok(()) }
     }
 }
 
@@ -412,7 +416,6 @@ pub struct View {
     located: Located,
     generation: u64,
     verdict: AtomicU8,
-    owner: Owner,
 }
 
 #[pymethods]
@@ -437,7 +440,7 @@ impl View {
         // two threads may release at once: the one that moves the verdict books it
         // SYNC POINT: the verdict carries no other data with it.
         if self.verdict.compare_exchange(UNSETTLED, WHOLE, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            if !self.owner.is_here() {
+            if !self.reader.owner().is_here() {
                 return self.still_valid();
             }
             if !self.reader.settle_lent(&self.ring, &self.located, self.generation) {

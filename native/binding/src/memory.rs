@@ -94,8 +94,8 @@ pub struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    pub fn new(memory: Memory, length: usize, pool: Arc<BufferPool>) -> Self {
-        Self { memory: Some(memory), length, pool, owner: Owner::current() }
+    pub fn new(memory: Memory, length: usize, pool: Arc<BufferPool>, owner: Owner) -> Self {
+        Self { memory: Some(memory), length, pool, owner }
     }
 }
 

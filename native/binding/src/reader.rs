@@ -289,6 +289,11 @@ impl FrameReaderInner {
         self.last_polled_ns.load(Ordering::Relaxed)
     }
 
+    /// Which process reads: frames and views may first be looked at in a child of it.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
     pub fn has_fileno(&self) -> bool {
         self.eventfd.load(Ordering::Relaxed) >= 0
     }

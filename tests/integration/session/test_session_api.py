@@ -295,6 +295,9 @@ def test_in_a_forked_child_everything_is_closed_and_says_so_in_the_same_words(
 ) -> None:
     producer.publish(picture(1))
     recording = stack_session.record(10_000, tmp_path / "r")
+    lent = consumer.borrow(timeout=5)
+    for value in range(8):
+        producer.publish(picture(value))
     slot = producer.claim()
     slot.array[:] = 5
     uses: dict[str, Callable[[], object]] = {
@@ -326,19 +329,21 @@ def test_in_a_forked_child_everything_is_closed_and_says_so_in_the_same_words(
                 said[name] = f"it went well: {use()!r}"
             except tp.ClosedError as error:
                 said[name] = re.sub("consumer|producer|session|recording", "_", str(error))
-        for handle in (slot, recording, consumer, producer, stack_session):
+        for handle in (slot, lent, recording, consumer, producer, stack_session):
             repr(handle)
-            getattr(handle, "close", lambda: None)()
+            handle.close()
         return json.dumps(said)
 
     said = json.loads(in_a_fork(use_everything))
     words = "this _ belongs to the parent of this process; make a new one after fork"
     assert said == dict.fromkeys(uses, words)
-    assert slot.commit() == 1
+    with pytest.raises(tp.FrameOverwrittenError):
+        lent.close()
+    assert slot.commit() == 9
     frame = consumer.latest(timeout=5)
     assert frame is not None
     assert (frame.array == 5).all()
-    assert producer.publish(picture(3)) == 2
+    assert producer.publish(picture(3)) == 10
 
 
 def test_ctrl_c_interrupts_a_waiting_read(consumer: tp.Consumer) -> None:
