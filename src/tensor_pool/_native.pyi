@@ -151,7 +151,10 @@ class RingWriter:
 
 @final
 class Claim:
-    """A slot being filled: a writable buffer of exactly the claimed length (64-byte aligned). The memory outlives the claim."""
+    """A slot being filled: a writable buffer of exactly the claimed length (64-byte aligned). The memory outlives the claim.
+
+    Once the claim is committed or aborted its buffer is read-only; what was exported before is not taken back.
+    """
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
@@ -192,16 +195,18 @@ class FrameReader:
         epoch: int,
         first_seq: int | None,
         max_outstanding_gap: int,
+        resume: bool = False,
     ) -> int:
         """Read from these regions from now on, with fresh counters. Returns the first seq that counts.
 
         `first_seq=None` means "after what the ring holds now" (a consumer that joins); 0 is for a consumer that was there before the epoch
-        began.
+        began. With `resume` the counts of the last mapping, which was of the same epoch (else `ValueError`), go on instead: what was
+        announced and not read, and what came meanwhile, will be a gap.
         """
 
     def unmap(self) -> dict[str, int]:
-        """Let the regions go, and give the mapping's last `counters()`; descriptors are dropped (`unmapped`) until the next `map`. Wakes
-        a waiting read, which goes on waiting.
+        """Let the regions go, and give the mapping's last `counters()`, which stay until the next `map`; descriptors are dropped
+        (`unmapped`) until then.
         """
 
     @property
@@ -238,8 +243,8 @@ class FrameReader:
 
     def counters(self) -> dict[str, int]:
         """`delivered`, `skipped`, `gap`, `late`, `invalid`, `first_seq`, `last_seq` (first_seq - 1 before the first), `newest_committed`
-        (what the ring holds, same convention), `epoch` of the mapping; and over the reader's life `wrong_epoch`, `unmapped`,
-        `not_committed` (part of late), `malformed`, `descriptors_received`."""
+        (what the ring holds, or held at the end, same convention), `epoch` of the mapping, or of the last one; and over the reader's life
+        `wrong_epoch`, `unmapped`, `not_committed` (part of late), `malformed`, `descriptors_received`."""
 
     def close(self) -> None:
         """Ends waiting reads with `ClosedError`."""
@@ -302,7 +307,9 @@ class ReadFrame:
         """The payload as numpy, without a copy. BYTES and BIT frames have no numpy type: use `payload`."""
 
 class Frame(ReadFrame):
-    """A validated copy of one frame. It is yours: keep it, change it, pickle it, give it to torch."""
+    """A validated copy of one frame. It is yours: keep it, change it, pickle it, give it to torch. It is a value, with nothing to close:
+    its memory is used again when the last reference to it or its array is gone.
+    """
 
     def __init__(self, fields: tuple[Any, ...], stream_id: int) -> None:
         """From plain values, the `FrameFields` of `tensor_pool.consumer.frame`."""
@@ -316,6 +323,11 @@ class BorrowedFrame(ReadFrame):
 
     def still_valid(self) -> bool:
         """Whether the slot still holds this frame. A yes is about the past: only the check on leaving the block counts."""
+
+    def close(self) -> None:
+        """What leaving the block does: `FrameOverwrittenError` when the slot was reused. The loss counts once, however often one asks. In a
+        child made by `fork`: nothing.
+        """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...

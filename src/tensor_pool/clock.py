@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+# more nanoseconds than this are for ever: 146 years
+_LONGEST_WAIT_NS: Final = 1 << 62
 
 
 class Clock(Protocol):
@@ -24,3 +27,16 @@ class SystemClock:
 
     def realtime_ns(self) -> int:
         return time.time_ns()
+
+
+def wait_ns(seconds: float | None, name: str = "timeout") -> int | None:
+    """How long to wait, in nanoseconds; None is for ever. What is no time at all is an error that names the argument."""
+    if seconds is None:
+        return None
+    try:
+        nanoseconds = seconds * 1e9
+    except (TypeError, OverflowError):
+        raise TypeError(f"{name} is {seconds!r}, not a number of seconds or None") from None
+    if not nanoseconds >= 0:
+        raise ValueError(f"{name} is {seconds!r}, not 0 or more seconds\n\nhint: None waits for ever, 0 not at all")
+    return int(nanoseconds) if nanoseconds < _LONGEST_WAIT_NS else None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random, SystemRandom
 from types import TracebackType
@@ -15,14 +16,15 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from tensor_pool import _native
+from tensor_pool.client import arguments
 from tensor_pool.client.admin import AdminClient, StreamInfo
 from tensor_pool.client.conductor import LONGEST_WAIT_NS, Conductor, closed_error
 from tensor_pool.client.consumer import Consumer, ConsumerOptions
 from tensor_pool.client.link import ControlLink
 from tensor_pool.client.producer import Producer, ProducerOptions
 from tensor_pool.client.services import ClientServices
-from tensor_pool.clock import Clock, SystemClock
-from tensor_pool.errors import AttachTimeoutError, ConfigError
+from tensor_pool.clock import Clock, SystemClock, wait_ns
+from tensor_pool.errors import AttachRejectedError, AttachTimeoutError, ConfigError
 from tensor_pool.producer.arrays import DeclaredFrame
 from tensor_pool.recorder import RecorderSettings, RecordingSession
 from tensor_pool.runtime import AgentRunner, StackDescription, find_stack
@@ -30,7 +32,10 @@ from tensor_pool.stack import Stack, StackSettings
 from tensor_pool.tensors import next_stride_bytes
 from tensor_pool.transport import TransportClient
 
+LOGGER = logging.getLogger("tensor_pool.client")
 RESOLVE_INTERVAL_NS = 50_000_000
+# 24 days, which Aeron can still count in nanoseconds
+LONGEST_DRIVER_TIMEOUT_MS = (1 << 31) - 1
 _Handle = TypeVar("_Handle", Producer, Consumer, RecordingSession)
 
 
@@ -89,7 +94,7 @@ class Session:
         dtype: npt.DTypeLike = "uint8",
         slots: int = 64,
         name: str = "",
-        tags: Sequence[str] = (),
+        tags: str | Iterable[str] = (),
         publish_timestamps: bool = False,
         wait: float | None = 0.0,
     ) -> Producer:
@@ -102,26 +107,26 @@ class Session:
         lease there until that expires: with `wait` it waits that long for the stream, in seconds, for ever with None.
         """
         self._check_open()
-        declared = None if shape is None else DeclaredFrame.of(shape, dtype)
-        provision = None
-        if declared is not None:
+        options = ProducerOptions(arguments.stream_id(stream_id), wait_ns(wait, "wait"), publish_timestamps=publish_timestamps)
+        if shape is None:
             try:
-                stride_bytes = next_stride_bytes(declared.nbytes)
-            except ValueError as error:
-                raise ConfigError(str(error), key="shape", value=shape, hint="split the frame, or publish it in tiles") from error
+                return self._keep(Producer(self._services, options))
+            except AttachRejectedError as error:
+                if not self.discover(stream_id=options.stream_id):
+                    error.hint = "give shape= and dtype=, and the stack makes the stream; without them its configuration has to"
+                raise
+        declared = DeclaredFrame.of(shape, dtype)
+        try:
+            stride_bytes = next_stride_bytes(declared.nbytes)
+        except ValueError as error:
+            raise ConfigError(str(error), key="shape", value=shape, hint="split the frame, or publish it in tiles") from error
+        slot_count, tag_names = arguments.integer(slots, "slots"), arguments.tags(tags)
 
-            def provision() -> None:
-                with self._admin() as admin:
-                    admin.provision(stream_id=stream_id, slots=slots, stride_bytes=stride_bytes, name=name, tags=tuple(tags))
+        def provision() -> StreamInfo:
+            with self._admin() as admin:
+                return admin.provision(stream_id=options.stream_id, slots=slot_count, stride_bytes=stride_bytes, name=name, tags=tag_names)
 
-        options = ProducerOptions(
-            stream_id=stream_id,
-            wait_ns=None if wait is None else int(wait * 1e9),
-            declared=declared,
-            publish_timestamps=publish_timestamps,
-            provision=provision,
-        )
-        return self._keep(Producer(self._services, options))
+        return self._keep(Producer(self._services, replace(options, declared=declared, provision=provision)))
 
     def consumer(self, stream: int | str, *, wait: float | None = None, spin: bool = False) -> Consumer:
         """Read a stream, by id or by name. Waits until it exists: `wait` seconds, for ever with None, not at all with 0.
@@ -129,14 +134,14 @@ class Session:
         `spin=True` polls instead of sleeping between frames: the shortest latency, for a whole core.
         """
         self._check_open()
-        wait_ns = None if wait is None else int(wait * 1e9)
-        stream_id = stream if isinstance(stream, int) else self._resolve(stream, wait_ns)
-        return self._keep(Consumer(self._services, ConsumerOptions(stream_id, wait_ns, spin=spin)))
+        asked, limit_ns = arguments.stream_id_or_name(stream), wait_ns(wait, "wait")
+        stream_id = asked if isinstance(asked, int) else self._resolve(asked, limit_ns)
+        return self._keep(Consumer(self._services, ConsumerOptions(stream_id, limit_ns, spin=spin)))
 
-    def discover(self, name: str | None = None, tags: Iterable[str] = (), stream_id: int | None = None) -> list[StreamInfo]:
+    def discover(self, name: str | None = None, tags: str | Iterable[str] = (), stream_id: int | None = None) -> list[StreamInfo]:
         """The streams of this stack that match everything given."""
         self._check_open()
-        wanted = set(tags)
+        wanted = set(arguments.tags(tags))
         with self._admin() as admin:
             return [
                 stream
@@ -147,12 +152,18 @@ class Session:
             ]
 
     def record(
-        self, streams: Iterable[int | str], path: str | Path, *, settings: RecorderSettings | None = None, wait: float | None = None
+        self,
+        streams: int | str | Iterable[int | str],
+        path: str | Path,
+        *,
+        settings: RecorderSettings | None = None,
+        wait: float | None = None,
     ) -> RecordingSession:
-        """Record streams below `path` until the result is closed."""
+        """Record a stream, or several, below `path` until the result is closed."""
+        asked = arguments.streams(streams)
         consumers: list[Consumer] = []
         try:
-            consumers.extend(self.consumer(stream, wait=wait) for stream in streams)
+            consumers.extend(self.consumer(stream, wait=wait) for stream in asked)
             names = {stream.stream_id: stream.name for stream in self.discover()}
             recording = RecordingSession(consumers, Path(path), source=self._stack.instance_id, settings=settings, names=names)
         except BaseException:
@@ -161,14 +172,14 @@ class Session:
             raise
         return self._keep(recording)
 
-    def _resolve(self, name: str, wait_ns: int | None) -> int:
+    def _resolve(self, name: str, limit_ns: int | None) -> int:
         found: list[StreamInfo] = []
 
         def exists() -> bool:
             found[:] = self.discover(name=name)
             return bool(found)
 
-        deadline_ns = None if wait_ns is None else self._clock.monotonic_ns() + wait_ns
+        deadline_ns = None if limit_ns is None else self._clock.monotonic_ns() + limit_ns
         pause = threading.Event()
         while not exists():
             if deadline_ns is not None and self._clock.monotonic_ns() >= deadline_ns:
@@ -186,6 +197,14 @@ class Session:
         """Where the stack is: directories, channels, stream ids."""
         return self._stack
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """What became of the control messages that this session heard: `messages_received`; `messages_refused`, of a kind that a client
+        does not read; `messages_malformed`, of a kind that it reads, and refused by its decoder; `messages_dropped`, since it was too slow.
+        """
+        self._services.check_here("session")
+        return {**self._services.link.counters(), "messages_malformed": self._services.conductor.malformed}
+
     def invoke(self) -> int:
         """One pass of the conductor: control messages that arrived, and timers. For a session without threads; the native pump, and an
         embedded stack, run on threads of their own in either mode. Returns how many messages there were.
@@ -202,7 +221,8 @@ class Session:
         return handle
 
     def _check_open(self) -> None:
-        if self._closed or self._services.is_forked:
+        self._services.check_here("session")
+        if self._closed:
             raise closed_error("session")
 
     def close(self) -> None:
@@ -210,21 +230,29 @@ class Session:
         if self._closed or self._services.is_forked:
             return
         self._closed = True
-        for handle in reversed(self._handles):
-            handle.close()
-        if self._runner is not None:
-            self._services.link.wake()
-            self._runner.close()
-        self._services.link.close()
-        self._transport.close()
-        if self._owned_stack is not None:
-            self._owned_stack.close()
+        # from the last to the first, each whatever became of the others
+        with ExitStack() as closing:
+            if self._owned_stack is not None:
+                closing.callback(self._owned_stack.close)
+            closing.callback(self._transport.close)
+            closing.callback(self._services.link.close)
+            if self._runner is not None:
+                closing.callback(self._runner.close)
+                closing.callback(self._services.link.wake)
+            for handle in self._handles:
+                closing.callback(handle.close)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as failure:
+            # what the block raised says more
+            if error is None:
+                raise
+            LOGGER.info("closing the session: %s", failure)
 
     def __del__(self) -> None:
         # interpreter shutdown may have taken what close needs
@@ -243,8 +271,10 @@ def connect(
     `stack` is a runtime directory or its `stack.json`. `driver_timeout` seconds without a sign of the media driver raise
     `MediaDriverTimeoutError`, now and later.
     """
+    timeout_ns = wait_ns(driver_timeout, "driver_timeout")
+    timeout_ms = LONGEST_DRIVER_TIMEOUT_MS if timeout_ns is None else min(timeout_ns // 1_000_000, LONGEST_DRIVER_TIMEOUT_MS)
     description = find_stack(stack, os.environ if environ is None else environ)
-    return Session(description, options=SessionOptions(driver_timeout_ms=int(driver_timeout * 1000)))
+    return Session(description, options=SessionOptions(driver_timeout_ms=timeout_ms))
 
 
 def embedded(*, expose: bool = False, settings: StackSettings | None = None, **options: Any) -> Session:

@@ -238,7 +238,7 @@ def reader_process() -> None:
             withdrawn=tally.withdrawn,
             at_edge=tally.at_edge,
             balanced=all(stats.balanced for stats in every) and sum(stats.delivered for stats in every) == tally.accepted,
-            mappings=sum(stats.epoch is not None for stats in every),
+            epochs=sum(stats.epoch is not None for stats in every),
             **{name: sum(getattr(stats, name) for stats in every) for name in ("delivered", "skipped", "gap", "late", "invalid")},
         )
 

@@ -28,7 +28,7 @@ class AccountingIdentity:
     def run(self, context: Context) -> Outcome:
         choice = random.Random(context.seed)  # noqa: S311 - to be repeated, not to be secret
         runs = context.count(RUNS)
-        sums = dict.fromkeys(("epochs", "mappings", "accepted", "seqs", "losses"), 0)
+        sums = dict.fromkeys(("epochs", "totals", "accepted", "seqs", "losses"), 0)
         causes = dict.fromkeys(("delivered", "skipped", "gap", "late", "invalid", "unseen"), 0)
         problems: list[str] = []
         with context.bench("F9") as bench:

@@ -84,7 +84,7 @@ def consumer_process() -> None:
 
 
 class Totals:
-    """Writes down the consumer's own counts, one line a mapping. A consumer remembers the last 64, so ask in time."""
+    """Writes down the consumer's own counts, one line an epoch. A consumer remembers the last 64, so ask in time."""
 
     def __init__(self, consumer: Consumer, log: EventLog) -> None:
         self._consumer = consumer
@@ -92,7 +92,7 @@ class Totals:
         self._last: ConsumerStats | None = None
 
     def write_ended(self) -> None:
-        """Those of mappings that ended since the last call."""
+        """Those of epochs that ended since the last call."""
         earlier = self._consumer.earlier_stats
         begin = next((number + 1 for number, stats in enumerate(earlier) if stats is self._last), 0)
         for stats in earlier[begin:]:

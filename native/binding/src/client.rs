@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::aeron::{self, AeronError, DRIVER_TIMEOUT, ErrorLog, NapsTogether, SignalsBlocked, c_string, lock};
 use crate::cnc;
 use crate::counter::Counter;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 use crate::images::ImageRegistry;
 use crate::publication::Publication;
 use crate::subscription::Subscription;
@@ -222,7 +222,7 @@ pub(crate) enum AddFailure {
 }
 
 pub fn forked(what: &str) -> AeronError {
-    AeronError::Closed(format!("this {what} belongs to the parent of this process; make a new one after fork"))
+    AeronError::Closed(fork::words(what))
 }
 
 fn closed_client() -> AeronError {

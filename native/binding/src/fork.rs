@@ -18,6 +18,11 @@ pub fn install() {
     });
 }
 
+/// What every handle says in a child of the process that made it. `tensor_pool.client.services` has the same words.
+pub fn words(what: &str) -> String {
+    format!("this {what} belongs to the parent of this process; make a new one after fork")
+}
+
 /// The process (by count of forks) that a handle belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(u64);

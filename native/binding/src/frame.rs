@@ -17,7 +17,6 @@ use tensor_pool_core::ring::Ring;
 
 use crate::aeron::lock;
 use crate::errors;
-use crate::fork::Owner;
 use crate::memory::{FrameBuffer, Loan, fill_view};
 use crate::reader::FrameReaderInner;
 
@@ -61,8 +60,7 @@ impl ReadFrame {
             Payload::Given => None,
             Payload::Owned(memory) => Some(Py::new(py, FrameBuffer::new(memory, self.located.length))?.into_any()),
             Payload::Lent { reader, ring, generation } => {
-                let view =
-                    View { reader, ring, located: self.located, generation, verdict: AtomicU8::new(UNSETTLED), owner: Owner::current() };
+                let view = View { reader, ring, located: self.located, generation, verdict: AtomicU8::new(UNSETTLED) };
                 Some(Py::new(py, view)?.into_any())
             }
         })
@@ -327,6 +325,15 @@ impl BorrowedFrame {
         Py::new(py, PyClassInitializer::from(frame).add_subclass(Self))
     }
 
+    /// The last check; its verdict is not raised in place of another error.
+    fn give_back(slf: &Bound<'_, Self>, has_failed: bool) -> PyResult<()> {
+        if Self::view(slf)?.get().release() || has_failed {
+            return Ok(());
+        }
+        let frame = slf.as_super().get();
+        Err(errors::frame_overwritten(frame.stream_id, frame.pending.seq))
+    }
+
     fn view<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, View>> {
         let buffer = slf.as_super().get().buffer(slf.py())?.expect("a lent frame has a view");
         Ok(buffer.into_bound(slf.py()).cast_into::<View>()?)
@@ -345,11 +352,13 @@ impl BorrowedFrame {
     }
 
     fn __exit__(slf: &Bound<'_, Self>, _kind: &Bound<'_, PyAny>, error: &Bound<'_, PyAny>, _trace: &Bound<'_, PyAny>) -> PyResult<()> {
-        if Self::view(slf)?.get().release() || !error.is_none() {
-            return Ok(());
-        }
-        let frame = slf.as_super().get();
-        Err(errors::frame_overwritten(frame.stream_id, frame.pending.seq))
+        Self::give_back(slf, !error.is_none())
+    }
+
+    /// What leaving the block does, for views that are not used in one. In a forked child: nothing.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let is_here = Self::view(slf)?.get().reader.owner().is_here();
+        if is_here { Self::give_back(slf, false) } else { Ok(()) }
     }
 }
 
@@ -393,7 +402,6 @@ pub struct View {
     located: Located,
     generation: u64,
     verdict: AtomicU8,
-    owner: Owner,
 }
 
 #[pymethods]
@@ -418,7 +426,7 @@ impl View {
         // two threads may release at once: the one that moves the verdict books it
         // SYNC POINT: the verdict carries no other data with it.
         if self.verdict.compare_exchange(UNSETTLED, WHOLE, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            if !self.owner.is_here() {
+            if !self.reader.owner().is_here() {
                 return self.still_valid();
             }
             if !self.reader.settle_lent(&self.ring, &self.located, self.generation) {

@@ -12,7 +12,7 @@ use pyo3::types::{PyBool, PyDict, PyMapping};
 
 use crate::aeron::{self, AeronError, SignalsBlocked, c_string, lock};
 use crate::cnc::Cnc;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 
 type Context = *mut sys::aeron_driver_context_t;
 
@@ -245,7 +245,7 @@ impl MediaDriver {
 
     fn take_errors(&self, py: Python<'_>) -> PyResult<Vec<(c_int, String)>> {
         if !self.owner.is_here() {
-            return Err(AeronError::Closed("this media driver belongs to the parent of this process".to_owned()).into());
+            return Err(AeronError::Closed(fork::words("media driver")).into());
         }
         Ok(py.detach(|| {
             let mut logged = Cnc::open(Path::new(&self.directory)).map(|cnc| cnc.errors()).unwrap_or_default();

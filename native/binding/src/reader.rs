@@ -21,7 +21,7 @@ use crate::aeron::{AeronError, lock};
 use crate::counter::{Counter, CounterWord};
 use crate::declared::Export;
 use crate::errors;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 use crate::frame::{BorrowedFrame, Frame, Payload, ReadFrame};
 use crate::memory::BufferPool;
 use crate::region::Region;
@@ -53,9 +53,26 @@ struct LifeCounts {
     descriptors_received: u64,
 }
 
+/// What was counted in a mapping that is gone: a view of it may still be given back, and the next mapping may be of the same epoch.
+struct Ended {
+    epoch: u64,
+    generation: u64,
+    books: Accounting,
+    newest_committed: Option<u64>,
+}
+
+impl Ended {
+    fn of(mapped: Mapped) -> Self {
+        let Mapped { ring, epoch, generation, books } = mapped;
+        Self { epoch, generation, books, newest_committed: ring.newest_committed() }
+    }
+}
+
 #[derive(Default)]
 struct State {
     mapped: Option<Mapped>,
+    /// Of the last mapping, while there is none.
+    ended: Option<Ended>,
     generation: u64,
     life: LifeCounts,
     needs_remap: bool,
@@ -99,6 +116,41 @@ impl State {
         }
     }
 
+    /// Map `ring`; with `first_seq` books of its own, without one those of the last mapping go on. None where that was another epoch's.
+    fn map(&mut self, ring: Arc<Ring>, epoch: u64, first_seq: Option<u64>, max_outstanding_gap: u64) -> Option<u64> {
+        let nslots = ring.nslots() as usize;
+        let (generation, books) = match first_seq {
+            Some(first_seq) => (self.generation + 1, Accounting::new(first_seq, nslots, max_outstanding_gap)),
+            None => {
+                if self.mapped.as_ref().is_some_and(|mapped| mapped.epoch == epoch) {
+                    self.unmap();
+                }
+                let Ended { generation, mut books, .. } = self.ended.take_if(|ended| ended.epoch == epoch)?;
+                books.resume(nslots, max_outstanding_gap);
+                (generation, books)
+            }
+        };
+        let first_seq = books.first_seq();
+        self.generation = generation;
+        self.ended = None;
+        self.mapped = Some(Mapped { ring, epoch, generation, books });
+        self.needs_remap = false;
+        Some(first_seq)
+    }
+
+    fn unmap(&mut self) {
+        if let Some(mapped) = self.mapped.take() {
+            self.ended = Some(Ended::of(mapped));
+        }
+    }
+
+    /// The books of a mapping, as long as none with other books came after it.
+    fn books_of(&mut self, generation: u64) -> Option<&mut Accounting> {
+        let mapped = self.mapped.as_mut().map(|mapped| (mapped.generation, &mut mapped.books));
+        let (own, books) = mapped.or_else(|| self.ended.as_mut().map(|ended| (ended.generation, &mut ended.books)))?;
+        (own == generation).then_some(books)
+    }
+
     fn counters(&self) -> HashMap<&'static str, i128> {
         let mut counters = HashMap::new();
         let mut put = |name, value: i128| counters.insert(name, value);
@@ -108,18 +160,20 @@ impl State {
         for name in ["last_seq", "newest_committed"] {
             put(name, -1);
         }
-        if let Some(mapped) = &self.mapped {
-            let counts = mapped.books.counts();
+        let mapped = self.mapped.as_ref().map(|mapped| (mapped.epoch, &mapped.books, mapped.ring.newest_committed()));
+        let ended = self.ended.as_ref().map(|ended| (ended.epoch, &ended.books, ended.newest_committed));
+        if let Some((epoch, books, newest_committed)) = mapped.or(ended) {
+            let counts = books.counts();
             put("delivered", counts.delivered.into());
             put("skipped", counts.skipped.into());
             put("gap", counts.gap.into());
             put("late", counts.late.into());
             put("invalid", counts.invalid.into());
-            put("first_seq", mapped.books.first_seq().into());
-            put("last_seq", i128::from(mapped.books.next_booked()) - 1);
-            let first = i128::from(mapped.books.first_seq());
-            put("newest_committed", mapped.ring.newest_committed().map_or(first - 1, |seq| i128::from(seq).max(first - 1)));
-            put("epoch", mapped.epoch.into());
+            put("first_seq", books.first_seq().into());
+            put("last_seq", i128::from(books.next_booked()) - 1);
+            let first = i128::from(books.first_seq());
+            put("newest_committed", newest_committed.map_or(first - 1, |seq| i128::from(seq).max(first - 1)));
+            put("epoch", epoch.into());
         }
         put("wrong_epoch", self.life.wrong_epoch.into());
         put("unmapped", self.life.unmapped.into());
@@ -150,6 +204,12 @@ struct Request {
     newest: bool,
     spin: bool,
     timeout_ns: Option<u64>,
+}
+
+/// Why regions were not mapped.
+enum Unmapped {
+    Closed,
+    OtherEpoch,
 }
 
 enum Failure {
@@ -247,6 +307,11 @@ impl FrameReaderInner {
 
     pub fn last_polled_ns(&self) -> u64 {
         self.last_polled_ns.load(Ordering::Relaxed)
+    }
+
+    /// Which process reads: frames and views may first be looked at in a child of it.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     pub fn has_fileno(&self) -> bool {
@@ -401,10 +466,9 @@ impl FrameReaderInner {
         let is_whole = reader::is_still(ring, located.seq);
         if !is_whole
             && self.owner.is_here()
-            && let Some(mapped) = &mut lock(&self.state).mapped
-            && mapped.generation == generation
+            && let Some(books) = lock(&self.state).books_of(generation)
         {
-            mapped.books.lent_was_late();
+            books.lent_was_late();
         }
         is_whole
     }
@@ -414,7 +478,7 @@ impl FrameReaderInner {
             return;
         }
         self.closed.store(true, Ordering::Relaxed);
-        lock(&self.state).mapped = None;
+        lock(&self.state).unmap();
         self.buffers.close();
         self.signal();
     }
@@ -440,7 +504,7 @@ impl FrameReader {
         if self.inner.owner.is_here() {
             return Ok(());
         }
-        Err(errors::closed("this consumer belongs to the process that forked".to_owned()))
+        Err(errors::closed(fork::words("consumer")))
     }
 
     fn read_as(&self, py: Python<'_>, request: Request) -> PyResult<Option<ReadFrame>> {
@@ -475,7 +539,7 @@ impl FrameReader {
         }
     }
 
-    #[pyo3(signature = (header, pools, *, nslots, epoch, first_seq, max_outstanding_gap))]
+    #[pyo3(signature = (header, pools, *, nslots, epoch, first_seq, max_outstanding_gap, resume = false))]
     #[expect(clippy::too_many_arguments, reason = "what a mapping is")]
     fn map(
         &self,
@@ -486,6 +550,7 @@ impl FrameReader {
         epoch: u64,
         first_seq: Option<u64>,
         max_outstanding_gap: u64,
+        resume: bool,
     ) -> PyResult<u64> {
         self.ensure_here()?;
         if first_seq.is_some_and(|seq| seq > HIGHEST_SEQ) {
@@ -495,18 +560,18 @@ impl FrameReader {
         let mapped = py.detach(|| {
             let mut state = lock(&self.inner.state);
             if self.inner.closed.load(Ordering::Relaxed) {
-                return None;
+                return Err(Unmapped::Closed);
             }
-            let first_seq = first_seq.unwrap_or_else(|| ring.newest_committed().map_or(0, |seq| seq + 1));
-            state.generation += 1;
-            let generation = state.generation;
-            let books = Accounting::new(first_seq, nslots as usize, max_outstanding_gap);
-            state.mapped = Some(Mapped { ring, epoch, generation, books });
-            state.needs_remap = false;
-            Some(first_seq)
+            let first_seq = (!resume).then(|| first_seq.unwrap_or_else(|| ring.newest_committed().map_or(0, |seq| seq + 1)));
+            state.map(ring, epoch, first_seq, max_outstanding_gap).ok_or(Unmapped::OtherEpoch)
         });
         // raising needs the GIL, whose holder may wait for `state`: not in there
-        mapped.ok_or_else(|| errors::closed(format!("the reader of stream {} is closed", self.inner.stream_id)))
+        mapped.map_err(|refused| match refused {
+            Unmapped::Closed => errors::closed(format!("the reader of stream {} is closed", self.inner.stream_id)),
+            Unmapped::OtherEpoch => {
+                PyValueError::new_err(format!("epoch {epoch} cannot be resumed: it is not the one that was mapped last"))
+            }
+        })
     }
 
     fn unmap(&self, py: Python<'_>) -> PyResult<HashMap<&'static str, i128>> {
@@ -514,9 +579,8 @@ impl FrameReader {
         // the last counts and the end in one step: a frame that is read between them would be in neither
         Ok(py.detach(|| {
             let mut state = lock(&self.inner.state);
-            let counters = state.counters();
-            state.mapped = None;
-            counters
+            state.unmap();
+            state.counters()
         }))
     }
 

@@ -11,7 +11,7 @@ use tensor_pool_core::ring;
 
 use crate::aeron::lock;
 use crate::errors;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 use crate::publication::{bytes_of, contiguous};
 
 #[pyclass(frozen, module = "tensor_pool._native")]
@@ -39,7 +39,7 @@ impl Region {
     /// The region itself; it stays mapped for as long as somebody holds it.
     pub fn share(&self) -> PyResult<Arc<CoreRegion>> {
         if !self.owner.is_here() {
-            return Err(errors::closed("this region belongs to the process that forked".to_owned()));
+            return Err(errors::closed(fork::words("region")));
         }
         // a statement of its own: raising runs Python, which may hand the GIL to somebody who waits for this lock
         let shared = lock(&self.inner).clone();

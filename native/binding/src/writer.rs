@@ -21,7 +21,7 @@ use tensor_pool_core::writer::{OpenSlot, Writer};
 use crate::aeron::lock;
 use crate::declared::Declared;
 use crate::errors;
-use crate::fork::Owner;
+use crate::fork::{self, Owner};
 use crate::memory::fill_view;
 use crate::publication::{BACK_PRESSURED, CLOSED, Publication, PublicationInner};
 use crate::region::Region;
@@ -68,7 +68,7 @@ impl From<CoreError> for Refused {
 impl From<Refused> for PyErr {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::OtherProcess => errors::closed("this producer belongs to the process that forked".to_owned()),
+            Refused::OtherProcess => errors::closed(fork::words("producer")),
             Refused::Closed(stream_id) => errors::closed(format!("the writer of stream {stream_id} is closed")),
             Refused::Claimed(seq) => PyRuntimeError::new_err(format!("frame {seq} is claimed: commit or abort it first")),
             Refused::Settled(seq) => errors::closed(format!("the claim of frame {seq} was committed or aborted before")),
@@ -394,10 +394,13 @@ impl Claim {
     /// # Safety
     /// Called by Python with a valid `view`.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut pyo3::ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        let slot = slf.get().slot;
-        slf.get().inner.ensure_here()?;
+        let claim = slf.get();
+        claim.inner.ensure_here()?;
+        // a settled slot belongs to readers, or to the next frame
+        let is_open = lock(&claim.inner.state).0.as_ref().is_some_and(|state| claim.is_open(state));
+        let slot = claim.slot;
         // SAFETY: the mapping lives as long as this object, of which the view takes a reference; the length fits the slot.
-        unsafe { fill_view(slf.as_any(), view, slot.payload, slot.length, false, flags) }
+        unsafe { fill_view(slf.as_any(), view, slot.payload, slot.length, !is_open, flags) }
     }
 
     #[getter]

@@ -67,6 +67,16 @@ impl Accounting {
         }
     }
 
+    /// Go on after the mapping was lost, with another one of the same epoch: what was announced and not taken will be a gap, and descriptors count
+    /// from the last booked seq on.
+    pub fn resume(&mut self, capacity: usize, max_outstanding_gap: u64) {
+        self.pending.clear();
+        self.announced_since = 0;
+        self.next_announced = self.next_booked;
+        self.capacity = capacity.max(1);
+        self.max_outstanding_gap = max_outstanding_gap.max(1);
+    }
+
     pub fn first_seq(&self) -> u64 {
         self.first_seq
     }
@@ -213,6 +223,26 @@ mod tests {
         assert_eq!(books.take_next().map(|taken| taken.seq), Some(8));
         books.book(Outcome::Delivered);
         assert_eq!(books.counts().gap, 8);
+        assert!(balance(&books));
+    }
+
+    #[test]
+    fn a_mapping_that_was_lost_and_won_back_goes_on_with_the_same_books() {
+        let mut books = Accounting::new(5, 8, 1000);
+        for seq in [5, 6, 7, 900] {
+            books.push(pending(seq));
+        }
+        books.take_next();
+        books.book(Outcome::Delivered);
+        books.resume(4, 100);
+        assert_eq!(books.take_next(), None);
+        // neither what was announced before nor a descriptor from nowhere keeps the true ones out
+        assert_eq!(books.push(pending(9)), Pushed::Kept);
+        assert_eq!(books.push(pending(10)), Pushed::Kept);
+        assert_eq!(books.take_newest().map(|taken| taken.seq), Some(10));
+        books.book(Outcome::Delivered);
+        assert_eq!(books.counts(), Counts { delivered: 2, skipped: 1, gap: 3, ..Counts::default() });
+        assert_eq!((books.first_seq(), books.next_booked()), (5, 11));
         assert!(balance(&books));
     }
 

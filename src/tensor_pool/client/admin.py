@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+from tensor_pool.clock import wait_ns
 from tensor_pool.errors import (
     AttachRejectedError,
     ClosedError,
@@ -57,10 +58,11 @@ class AdminClient:
 
     def __init__(self, socket_path: str | os.PathLike[str], *, timeout: float = 30.0, token: str = "") -> None:
         """Connects at once; `TransportError` where nobody answers. `token` is for those who do not own the stack."""
+        timeout_ns = wait_ns(timeout)
         self._path = os.fspath(socket_path)
         self._token = token
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
+        self._socket.settimeout(None if timeout_ns is None else timeout_ns / 1e9)
         try:
             self._socket.connect(self._path)
         except PermissionError as error:

@@ -8,7 +8,7 @@ from tensor_pool.client.conductor import ControlMessage
 from tensor_pool.client.lease import Lease, LeaseCallbacks, LeaseTerms
 from tensor_pool.client.lease_state import LeasePhase, NotifyRefused
 from tensor_pool.client.services import ClientServices
-from tensor_pool.errors import AttachError, AttachRejectedError, AttachTimeoutError, UnsupportedError
+from tensor_pool.errors import AttachError, AttachRejectedError, AttachTimeoutError, BackPressuredError, UnsupportedError
 from tensor_pool.sbe import driver
 from tensor_pool.sbe.driver import ResponseCode
 from tensor_pool.shm.layout import PoolLayout
@@ -80,10 +80,15 @@ class Attachment:
         if not ready():
             raise self._refusal_error()
 
-    def _refusal_error(self) -> AttachError:
+    def _refusal_error(self) -> AttachError | BackPressuredError:
         role = self._role.name.lower()
         refusal = self._refusal
         if refusal is None or refusal.code is None:
+            if self._lease.is_held_up:
+                return BackPressuredError(
+                    f"the request to attach a {role} to stream {self._stream_id} could not be sent: a reader of control messages is behind",
+                    hint="a session or driver that was stopped holds it up until it goes on, or until the media driver gives it up",
+                )
             return AttachTimeoutError(
                 f"no driver answered for stream {self._stream_id} ({role})", hint="is the stack running? `tensor-pool up` starts one"
             )

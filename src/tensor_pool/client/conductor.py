@@ -164,3 +164,8 @@ class Conductor:
 
 def closed_error(what: str) -> ClosedError:
     return ClosedError(f"this {what} is closed")
+
+
+def forked_error(what: str) -> ClosedError:
+    """In a child made by fork nothing of the parent's works, and nothing will. Native handles say it in the same words."""
+    return ClosedError(f"this {what} belongs to the parent of this process; make a new one after fork")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -12,37 +13,23 @@ from typing import Any, TypeVar
 
 from tensor_pool import _native
 from tensor_pool.client.attachment import Attachment
-from tensor_pool.client.conductor import ControlMessage, closed_error
+from tensor_pool.client.conductor import ControlMessage
+from tensor_pool.client.mapping import EpochMapping
 from tensor_pool.client.readable import Readable
 from tensor_pool.client.services import ClientServices
-from tensor_pool.consumer.announces import AnnounceTimes, AnnounceVerdict, judge_announce
+from tensor_pool.clock import wait_ns
 from tensor_pool.consumer.frame import BorrowedFrame, Frame
-from tensor_pool.consumer.state import (
-    Announced,
-    Attached,
-    CheckSuperblock,
-    ConsumerPhase,
-    CountLowerEpoch,
-    MappingEvent,
-    MappingState,
-    MapRegions,
-    Signal,
-    UnmapRegions,
-    next_mapping,
-)
-from tensor_pool.consumer.stats import ConsumerStats, stats_from_counters
-from tensor_pool.errors import ClosedError, ProtocolError, RegionError, TensorPoolError, TransportError
+from tensor_pool.consumer.state import ConsumerPhase, Signal
+from tensor_pool.consumer.stats import ConsumerStats
+from tensor_pool.errors import ClosedError, TransportError
 from tensor_pool.runtime import PeriodicTimer
 from tensor_pool.sbe import control, driver
 from tensor_pool.sbe.control import Mode
-from tensor_pool.shm.layout import LAYOUT_VERSION, PoolLayout, layout_from_announce
-from tensor_pool.shm.mapping import MappedPools
+from tensor_pool.shm.layout import LAYOUT_VERSION, PoolLayout
 
 _Read = TypeVar("_Read")
 
 LOGGER = logging.getLogger("tensor_pool.consumer")
-LARGEST_OUTSTANDING_GAP = 256
-EARLIER_EPOCHS_KEPT = 64
 LARGEST_BATCH = 64
 # a waiting read comes back this often to see whether the consumer failed
 SLICE_NS = 100_000_000
@@ -68,18 +55,13 @@ class Consumer:
         self._services = services
         self._options = options
         self._stream_id = options.stream_id
-        self._mapping = MappingState()
-        self._pools: MappedPools | None = None
         self._sleeping: tuple[int, _native.Counter] | None = None
-        self._failure: TensorPoolError | None = None
-        self._missing_since_ns = 0
-        self._earlier: list[ConsumerStats] = []
         self._closed = False
-        self._refused_announces = dict.fromkeys(
-            (AnnounceVerdict.STALE.value, AnnounceVerdict.BEFORE_JOIN.value, "announces_lower_epoch", "announces_malformed"), 0
-        )
         self._report = PeriodicTimer(services.report_interval_ns, services.clock.monotonic_ns())
         self._reader = services.link.open_reader(options.stream_id)
+        self._mapping = EpochMapping(
+            services, self._reader, options.stream_id, on_mapped=self._send_hello, reattached=lambda: self._attachment.reattached
+        )
         self._attachment = Attachment(
             services,
             options.stream_id,
@@ -88,11 +70,11 @@ class Consumer:
             self._on_lease_lost,
             gives_up_on_refusal=options.wait_ns == 0,
         )
-        services.conductor.add(self)
         try:
+            services.conductor.add(self)
             self._attachment.wait(options.wait_ns, ready=self._is_settled)
-            if self._failure is not None:
-                raise self._failure
+            if self._mapping.failure is not None:
+                raise self._mapping.failure
         except BaseException:
             self.close()
             raise
@@ -158,7 +140,8 @@ class Consumer:
             self._check()
             return read(0, newest=newest, spin=spin)
         clock = self._services.clock
-        deadline_ns = None if timeout is None else clock.monotonic_ns() + int(timeout * 1e9)
+        timeout_ns = wait_ns(timeout)
+        deadline_ns = None if timeout_ns is None else clock.monotonic_ns() + timeout_ns
         while True:
             self._check()
             slice_ns = SLICE_NS if deadline_ns is None else min(SLICE_NS, deadline_ns - clock.monotonic_ns())
@@ -173,8 +156,9 @@ class Consumer:
                 return None
 
     def _check(self) -> None:
-        if self._failure is not None and not self._closed:
-            raise self._failure
+        failure = self._mapping.failure
+        if failure is not None and not self._closed:
+            raise failure
 
     # --- what is known ---------------------------------------------------------------------------------------------
 
@@ -190,50 +174,49 @@ class Consumer:
     @property
     def state(self) -> ConsumerPhase:
         """`MAPPED` while frames can be read, `UNMAPPED` while the stream is away."""
+        self._services.check_here("consumer")
         return self._mapping.phase
 
     @property
     def stats(self) -> ConsumerStats:
-        """Counts of the current epoch."""
-        if self._services.is_forked:
-            raise closed_error("consumer")
-        # the conductor changes phase and mapping together
+        """Counts of the current epoch, which is the last one while the stream is away."""
+        self._services.check_here("consumer")
+        # an epoch is here or in `earlier_stats`, and never in both
         with self._services.conductor.lock:
-            return stats_from_counters(
-                self._reader.counters(), mapped=self._mapping.phase is ConsumerPhase.MAPPED, reattached=self._attachment.reattached
-            )
+            return self._mapping.stats
 
     @property
     def earlier_stats(self) -> tuple[ConsumerStats, ...]:
         """The final counts of the epochs before, oldest first (the last 64)."""
-        return tuple(self._earlier)
+        self._services.check_here("consumer")
+        return self._mapping.earlier_stats
 
     @property
     def counters(self) -> dict[str, int]:
-        """Everything that was counted, by name: refused announces, malformed descriptors, and the rest."""
-        return {**self._reader.counters(), **self._refused_announces}
+        """Everything that was counted, by name: refused announces, layouts that cannot be mapped, malformed descriptors and the rest."""
+        return {**self._reader.counters(), **self._mapping.counters}
 
     # --- control traffic, called by the conductor --------------------------------------------------------------------
 
     def on_message(self, message: ControlMessage, join_ns: int, now_ns: int) -> None:
         match message:
             case control.ShmPoolAnnounce(stream_id=self._options.stream_id):
-                self._on_announce(message, join_ns, now_ns)
+                if self._mapping.on_announce(message, join_ns, now_ns):
+                    self._attachment.on_driver_seen(now_ns)
             case driver.ShmLeaseRevoked(stream_id=self._options.stream_id, role=driver.Role.PRODUCER):
-                self._apply(Signal.PRODUCER_REVOKED)
+                self._mapping.on_signal(Signal.PRODUCER_REVOKED)
             case _:
                 self._attachment.on_message(message, now_ns)
 
     def on_tick(self, now_ns: int) -> None:
         self._attachment.on_tick(now_ns)
-        pools = self._pools
-        if pools is None:
+        activity_ns = self._mapping.activity_ns
+        if activity_ns is None:
             return
-        if now_ns - pools.activity_ns > self._services.freshness_ns:
+        if now_ns - activity_ns > self._services.freshness_ns:
             self._attachment.on_lost(now_ns, "the driver is gone")
             return
-        if self._reader.needs_remap():
-            self._apply(Signal.SLOTS_REGRESSED)
+        self._mapping.look_for_regress()
         if self._report.due(now_ns):
             self._send_hello()
             self._send_qos()
@@ -243,82 +226,18 @@ class Consumer:
         return self._attachment.is_held
 
     def on_transport_lost(self, error: TransportError) -> None:
-        self._apply(Signal.LEASE_LOST)
-        self._set_failure(error)
+        self._mapping.on_signal(Signal.LEASE_LOST)
+        self._mapping.fail(error)
 
     def _is_settled(self) -> bool:
-        return self._mapping.phase is ConsumerPhase.MAPPED or self._failure is not None
-
-    def _on_announce(self, announce: control.ShmPoolAnnounce, join_ns: int, now_ns: int) -> None:
-        clock = self._services.clock
-        verdict = judge_announce(announce, AnnounceTimes(now_ns, clock.realtime_ns(), join_ns, self._services.freshness_ns))
-        if verdict is not AnnounceVerdict.ACCEPTED:
-            self._refused_announces[verdict.value] += 1
-            return
-        try:
-            layout = layout_from_announce(announce)
-        except ProtocolError as error:
-            self._refused_announces["announces_malformed"] += 1
-            if self._pools is None:
-                # perhaps a driver of another version: whoever waits is told, and a good announce makes up for it
-                self._fail(error)
-            return
-        self._attachment.on_driver_seen(now_ns)
-        self._apply(Announced(layout))
+        return self._mapping.phase is ConsumerPhase.MAPPED or self._mapping.failure is not None
 
     def _on_attached(self, layout: PoolLayout, client_id: int) -> None:
-        self._apply(Attached(layout))
+        self._mapping.on_attached(layout)
 
     def _on_lease_lost(self, reason: str) -> None:
         LOGGER.info("stream %d: the lease was lost (%s)", self._options.stream_id, reason)
-        self._apply(Signal.LEASE_LOST)
-
-    def _apply(self, event: MappingEvent) -> None:
-        self._mapping, effects = next_mapping(self._mapping, event)
-        for effect in effects:
-            match effect:
-                case UnmapRegions(reason):
-                    self._unmap(reason)
-                case MapRegions(layout, joined):
-                    self._map(layout, joined=joined)
-                case CheckSuperblock():
-                    self._check_superblock()
-                case CountLowerEpoch():
-                    self._refused_announces["announces_lower_epoch"] += 1
-
-    def _map(self, layout: PoolLayout, *, joined: bool) -> None:
-        services = self._services
-        try:
-            pools = MappedPools.open(
-                layout,
-                services.stack.allowed_base_dirs,
-                writable=False,
-                now_ns=services.clock.monotonic_ns(),
-                freshness_ns=services.freshness_ns,
-            )
-        except (RegionError, ProtocolError) as error:
-            # the files of an epoch that is over by now are gone: only when they are still missing after three announces is something wrong
-            now_ns = services.clock.monotonic_ns()
-            self._missing_since_ns = self._missing_since_ns or now_ns
-            if type(error) is RegionError and now_ns - self._missing_since_ns <= services.freshness_ns:
-                LOGGER.info("stream %d: epoch %d could not be mapped: %s", layout.stream_id, layout.epoch, error.message)
-            else:
-                self._fail(error)
-            self._apply(Signal.MAP_FAILED)
-            return
-        self._failure = None
-        self._missing_since_ns = 0
-        self._pools = pools
-        self._reader.map(
-            pools.header,
-            pools.pools,
-            nslots=layout.nslots,
-            epoch=layout.epoch,
-            first_seq=None if joined else 0,
-            max_outstanding_gap=min(LARGEST_OUTSTANDING_GAP, max(1, layout.nslots // 2)),
-        )
-        LOGGER.debug("stream %d: mapped epoch %d", layout.stream_id, layout.epoch)
-        self._send_hello()
+        self._mapping.on_signal(Signal.LEASE_LOST)
 
     def _open_sleeping_counter(self, client_id: int) -> None:
         """Its key is the client id, and a new lease may bring another one."""
@@ -339,33 +258,6 @@ class Consumer:
             self._reader.set_sleeping_counter(None)
             self._sleeping[1].close()
             self._sleeping = None
-
-    def _unmap(self, reason: str) -> None:
-        if self._pools is None:
-            return
-        LOGGER.debug("stream %d: unmapped epoch %d (%s)", self._options.stream_id, self._pools.layout.epoch, reason)
-        self._earlier.append(stats_from_counters(self._reader.unmap(), mapped=True, reattached=self._attachment.reattached))
-        del self._earlier[:-EARLIER_EPOCHS_KEPT]
-        self._pools.close()
-        self._pools = None
-
-    def _check_superblock(self) -> None:
-        if self._pools is None:
-            return
-        try:
-            self._pools.check_unchanged()
-        except RegionError as error:
-            self._fail(error)
-            self._apply(Signal.SUPERBLOCK_CHANGED)
-
-    def _fail(self, error: TensorPoolError) -> None:
-        LOGGER.warning("stream %d cannot be mapped: %s", self._options.stream_id, error)
-        self._set_failure(error)
-
-    def _set_failure(self, error: TensorPoolError) -> None:
-        self._failure = error
-        # whoever waits on the fileno finds it by reading
-        self._reader.wake()
 
     # --- reports ---------------------------------------------------------------------------------------------------
 
@@ -420,12 +312,13 @@ class Consumer:
             if self._closed:
                 return
             self._closed = True
-            self._services.conductor.remove(self)
-            self._attachment.close()
-            if self._pools is not None:
-                self._pools.close()
-            self._close_sleeping_counter()
-            self._services.link.close_reader(self._reader)
+            # from the last to the first, each whatever became of the others
+            with ExitStack() as closing:
+                closing.callback(self._services.link.close_reader, self._reader)
+                closing.callback(self._close_sleeping_counter)
+                closing.callback(self._mapping.close)
+                closing.callback(self._attachment.close)
+                closing.callback(self._services.conductor.remove, self)
 
     def __enter__(self) -> Consumer:
         return self
@@ -434,4 +327,4 @@ class Consumer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Consumer of stream {self._options.stream_id}, {'closed' if self._closed else self.state.value}>"
+        return f"<Consumer of stream {self._options.stream_id}, {'closed' if self._closed else self._mapping.phase.value}>"

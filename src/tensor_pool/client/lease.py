@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
@@ -25,7 +26,7 @@ from tensor_pool.client.lease_state import (
     next_lease,
 )
 from tensor_pool.client.link import Keepalive
-from tensor_pool.errors import ProtocolError
+from tensor_pool.errors import ProtocolError, TensorPoolError
 from tensor_pool.sbe.driver import (
     PublishMode,
     ResponseCode,
@@ -42,6 +43,9 @@ class LeaseLink(Protocol):
     """What a lease needs of the control link."""
 
     def send_control(self, message: bytes) -> bool: ...
+
+    @property
+    def is_back_pressured(self) -> bool: ...
 
     def keep_alive(self, message: ShmLeaseKeepalive, interval_ns: int) -> Keepalive: ...
 
@@ -76,6 +80,7 @@ class Lease:
         self._state = LeaseState()
         self._keepalive: Keepalive | None = None
         self._duration_ns = 0
+        self._is_held_up = False
         self._renewed_ns = 0
 
     @property
@@ -89,6 +94,11 @@ class Lease:
     @property
     def client_id(self) -> int | None:
         return self._state.ids.client_id if self._state.ids else None
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the last request could not be sent, because somebody who hears the control stream is behind."""
+        return self._is_held_up
 
     def on_tick(self, now_ns: int) -> None:
         """Ask, ask again, or notice that the last renewal is too long ago."""
@@ -137,7 +147,8 @@ class Lease:
         for effect in effects:
             match effect:
                 case SendAttach(ids):
-                    self._link.send_control(self._attach_request(ids).encode())
+                    was_sent = self._link.send_control(self._attach_request(ids).encode())
+                    self._is_held_up = not was_sent and self._link.is_back_pressured
                 case NotifyAttached(response, ids):
                     layout = layout_from_response(response)
                     self._keepalive = self._start_keepalive(ids, layout.stream_id)
@@ -149,15 +160,9 @@ class Lease:
                     self._callbacks.lost(reason)
                 case SendDetach(ids, lease_id):
                     self._stop_keepalive()
-                    self._link.send_control(
-                        ShmDetachRequest(
-                            correlation_id=self._fresh_ids().correlation_id,
-                            lease_id=lease_id,
-                            stream_id=self._terms.stream_id,
-                            client_id=ids.client_id,
-                            role=self._terms.role,
-                        ).encode()
-                    )
+                    # a goodbye: where nobody can hear it, the lease expires
+                    with suppress(TensorPoolError):
+                        self._link.send_control(self._detach_request(ids, lease_id).encode())
 
     def _attach_request(self, ids: LeaseIds) -> ShmAttachRequest:
         return ShmAttachRequest(
@@ -169,6 +174,15 @@ class Lease:
             max_dims=MAX_DIMS,
             publish_mode=PublishMode.REQUIRE_EXISTING,
             require_hugepages=None,
+        )
+
+    def _detach_request(self, ids: LeaseIds, lease_id: int) -> ShmDetachRequest:
+        return ShmDetachRequest(
+            correlation_id=self._fresh_ids().correlation_id,
+            lease_id=lease_id,
+            stream_id=self._terms.stream_id,
+            client_id=ids.client_id,
+            role=self._terms.role,
         )
 
     def _start_keepalive(self, ids: LeaseIds, stream_id: int) -> Keepalive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 from tensor_pool import _native
@@ -40,6 +41,8 @@ class ControlLink:
         self._pump = pump
         self._subscriptions: dict[_native.FrameReader, _native.Subscription] = {}
         self._transport = transport
+        # whether the last control message was refused because somebody who hears them is behind
+        self.is_back_pressured = False
         self._stack = stack
         self._control = transport.publish(exclusive_channel(stack.control_channel, CONTROL_TERM_LENGTH), stack.control_stream_id)
         self._qos = transport.publish(exclusive_channel(stack.qos_channel, QOS_TERM_LENGTH), stack.qos_stream_id)
@@ -53,6 +56,15 @@ class ControlLink:
         """(message, join time of its image), in the order of arrival for each stream."""
         return [message for inbox in self._inboxes for message in inbox.drain()]
 
+    def counters(self) -> dict[str, int]:
+        """What the pump counted of both streams: `messages_received`, `messages_refused` (of a kind that no client reads, or too short),
+        `messages_dropped` (nobody took them in time).
+        """
+        counted: Counter[str] = Counter()
+        for inbox in self._inboxes:
+            counted.update(inbox.counters())
+        return dict(counted)
+
     def hear_hellos(self) -> None:
         """Keep the Hellos of consumers too. Fifty consumers send fifty a second, which concern producers alone."""
         for inbox in self._inboxes:
@@ -60,7 +72,9 @@ class ControlLink:
 
     def send_control(self, message: bytes) -> bool:
         """Whether Aeron took it. A refused control message is sent again by whoever's timer asked for it."""
-        return self._control.offer(message) > 0
+        position = self._control.offer(message)
+        self.is_back_pressured = position == _native.BACK_PRESSURED
+        return position > 0
 
     def send_qos(self, message: bytes) -> bool:
         return self._qos.offer(message) > 0

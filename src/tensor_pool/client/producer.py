@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tensor_pool import _native
+from tensor_pool.client.admin import StreamInfo
 from tensor_pool.client.attachment import Attachment
-from tensor_pool.client.conductor import ControlMessage, closed_error
+from tensor_pool.client.claimed_slot import ClaimedSlot
+from tensor_pool.client.conductor import ControlMessage, closed_error, forked_error
+from tensor_pool.client.provisioning import Provisioning
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import SystemClock
 from tensor_pool.errors import (
-    AttachRejectedError,
     ClosedError,
-    ConfigError,
     LeaseLostError,
     ProtocolError,
     RegionError,
@@ -30,7 +31,6 @@ from tensor_pool.producer.arrays import Array, DeclaredFrame, publishable_bytes
 from tensor_pool.producer.stats import COUNTER_NAMES, ProducerState, ProducerStats
 from tensor_pool.runtime import PeriodicTimer
 from tensor_pool.sbe import control, driver
-from tensor_pool.sbe.control import MajorOrder
 from tensor_pool.shm.layout import PoolLayout
 from tensor_pool.shm.mapping import MappedPools
 from tensor_pool.tensors import wire_dtype
@@ -40,7 +40,6 @@ LOGGER = logging.getLogger("tensor_pool.producer")
 WAITERS_EXPECTED_INTERVALS = 5
 # those who read before this producer came have said it by then; until then somebody may sleep
 EVERYBODY_SAID_HELLO_INTERVALS = 2
-PROVISION_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class ProducerOptions:
     wait_ns: int | None
     declared: DeclaredFrame | None = None
     publish_timestamps: bool = False
-    provision: Callable[[], None] | None = None
+    provision: Callable[[], StreamInfo] | None = None
 
 
 class Producer:
@@ -65,7 +64,6 @@ class Producer:
         self._services = services
         self._options = options
         self._writer: _native.RingWriter | None = None
-        self._publication: _native.Publication | None = None
         self._pools: MappedPools | None = None
         self._failure: TensorPoolError | None = None
         self._lost_reason = ""
@@ -76,8 +74,8 @@ class Producer:
         self._hellos: dict[int, int] = {}
         self._attached_ns = services.clock.monotonic_ns()
         self._report = PeriodicTimer(services.report_interval_ns, services.clock.monotonic_ns())
-        self._provision_first()
-        self._provisioning: threading.Thread | None = None
+        self._provisioning = Provisioning(options.stream_id, options.provision, services.clock)
+        self._provisioning.first(options.wait_ns)
         self._attachment = Attachment(
             services,
             options.stream_id,
@@ -90,8 +88,8 @@ class Producer:
         self._publication = services.link.open_descriptor_publication()
         self._waiters = services.link.open_waiters(options.stream_id)
         services.link.hear_hellos()
-        services.conductor.add(self)
         try:
+            services.conductor.add(self)
             self._attachment.wait(options.wait_ns, ready=self._is_settled)
             if self._failure is not None:
                 raise self._failure
@@ -141,20 +139,12 @@ class Producer:
     ) -> ClaimedSlot:
         """The next slot, to be filled in place: `with producer.claim() as slot: camera.read_into(slot.array)`.
 
-        Commits on leaving the block, aborts on an exception. Without shape and dtype the declared ones are used.
+        Commits on leaving the block, aborts on an exception. A shape or dtype that is not given is the declared one.
         """
         writer = self._writer
         if writer is None:
             raise self.not_attached_error()
-        declared = self._options.declared
-        if shape is None or dtype is None:
-            if declared is None:
-                raise ValueError("claim() needs shape and dtype, since the producer declared none")
-            frame = declared
-        else:
-            frame = DeclaredFrame.of(shape, dtype)
-            if declared is not None:
-                declared.check(frame.shape, frame.dtype)
+        frame = self._claimed_frame(shape, dtype)
         try:
             claim = writer.claim(frame.nbytes)
         except ClosedError:
@@ -163,10 +153,23 @@ class Producer:
             timestamp_ns = self._services.clock.monotonic_ns()
         return ClaimedSlot(self, claim, frame, timestamp_ns, trace_id)
 
+    def _claimed_frame(self, shape: tuple[int, ...] | int | None, dtype: npt.DTypeLike | None) -> DeclaredFrame:
+        declared = self._options.declared
+        if declared is None:
+            if shape is None or dtype is None:
+                raise ValueError("claim() needs shape and dtype, since the producer declared none")
+            return DeclaredFrame.of(shape, dtype)
+        if shape is None and dtype is None:
+            return declared
+        frame = DeclaredFrame.of(declared.shape if shape is None else shape, declared.dtype if dtype is None else dtype)
+        declared.check(frame.shape, frame.dtype)
+        return declared
+
     def not_attached_error(self) -> TensorPoolError:
         """Why there is no ring to write to now."""
-        # in a child made by fork nothing of the parent's works, and nothing will
-        if self._closed or self._services.is_forked:
+        if self._services.is_forked:
+            return forked_error("producer")
+        if self._closed:
             return closed_error("producer")
         if self._failure is not None:
             return self._failure
@@ -197,27 +200,36 @@ class Producer:
     def stream_id(self) -> int:
         return self._options.stream_id
 
+    def check_here(self) -> None:
+        """Raise in a child made by fork."""
+        self._services.check_here("producer")
+
     @property
     def state(self) -> ProducerState:
-        if self._closed:
-            return ProducerState.CLOSED
-        return ProducerState.ATTACHED if self._writer is not None else ProducerState.WAITING
+        self.check_here()
+        return self._state
 
     @property
     def epoch(self) -> int | None:
         """The epoch that is written now."""
+        self.check_here()
         pools = self._pools
         return None if pools is None else pools.layout.epoch
 
     @property
     def stats(self) -> ProducerStats:
-        if self._services.is_forked:
-            raise closed_error("producer")
+        self.check_here()
         with self._services.conductor.lock:
             counters = self._writer.counters() if self._writer is not None else {}
             counts = {name: total + counters.get(COUNTER_NAMES[name], 0) for name, total in self._totals.items()}
             last_seq = self._writer.next_seq - 1 if self._writer is not None else -1
             return ProducerStats(**counts, last_seq=last_seq, epoch=self.epoch, reattached=self._attachment.reattached)
+
+    @property
+    def _state(self) -> ProducerState:
+        if self._closed:
+            return ProducerState.CLOSED
+        return ProducerState.ATTACHED if self._writer is not None else ProducerState.WAITING
 
     # --- control traffic, called by the conductor --------------------------------------------------------------------
 
@@ -275,16 +287,10 @@ class Producer:
     def _on_attached(self, layout: PoolLayout, client_id: int) -> None:
         services, declared = self._services, self._options.declared
         if declared is not None and declared.nbytes > layout.largest_stride_bytes:
-            self._failure = self._pool_too_small(declared, layout)
+            self._failure = self._provisioning.too_small_error(declared, layout)
             return
         try:
-            pools = MappedPools.open(
-                layout,
-                services.stack.allowed_base_dirs,
-                writable=True,
-                now_ns=services.clock.monotonic_ns(),
-                freshness_ns=services.freshness_ns,
-            )
+            pools = services.map_pools(layout, writable=True)
         except (RegionError, ProtocolError) as error:
             self._failure = error
             return
@@ -310,49 +316,13 @@ class Producer:
         self._attached_ns = services.clock.monotonic_ns()
         LOGGER.debug("stream %d: producing epoch %d as client %d", layout.stream_id, layout.epoch, client_id)
 
-    def _pool_too_small(self, declared: DeclaredFrame, layout: PoolLayout) -> ConfigError:
-        return ConfigError(
-            f"stream {layout.stream_id} has slots of {layout.largest_stride_bytes} bytes, the declared frame needs {declared.nbytes}",
-            key="profiles.<name>.payload_pools",
-            value=layout.largest_stride_bytes,
-            hint=f"give the stream's profile a pool with a stride_bytes of at least {declared.nbytes} (64 times a power of two)",
-        )
-
     def _on_lease_lost(self, reason: str) -> None:
         LOGGER.info("stream %d: the producer lease was lost (%s)", self._options.stream_id, reason)
         self._let_go(reason)
 
-    def _provision_first(self) -> None:
-        """Have the stream made fit. It cannot be cut anew while a producer holds it, perhaps one that was killed: who waits asks again."""
-        provision, wait_ns, clock = self._options.provision, self._options.wait_ns, self._services.clock
-        if provision is None:
-            return
-        deadline_ns = None if wait_ns is None else clock.monotonic_ns() + wait_ns
-        pause = threading.Event()
-        while True:
-            try:
-                provision()
-            except AttachRejectedError:
-                if deadline_ns is not None and clock.monotonic_ns() >= deadline_ns:
-                    raise
-                pause.wait(PROVISION_AGAIN_S)
-            else:
-                return
-
     def _on_refused(self) -> None:
-        """A driver that was started again has forgotten streams that it was asked for: ask again, beside the conductor."""
-        provision, running = self._options.provision, self._provisioning
-        if provision is None or self._attachment.has_given_up or (running is not None and running.is_alive()):
-            return
-
-        def work() -> None:
-            try:
-                provision()
-            except TensorPoolError as error:
-                LOGGER.info("stream %d cannot be provisioned again yet: %s", self._options.stream_id, error)
-
-        self._provisioning = threading.Thread(target=work, name="tensor-pool-provision", daemon=True)
-        self._provisioning.start()
+        if not self._attachment.has_given_up:
+            self._provisioning.again()
 
     def _let_go(self, reason: str) -> None:
         writer, self._writer = self._writer, None
@@ -386,12 +356,13 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
-            self._services.conductor.remove(self)
-            self._attachment.close()
-            self._let_go("closed")
-            self._waiters.close()
-            if self._publication is not None:
-                self._publication.close()
+            # from the last to the first, each whatever became of the others
+            with ExitStack() as closing:
+                closing.callback(self._publication.close)
+                closing.callback(self._waiters.close)
+                closing.callback(self._let_go, "closed")
+                closing.callback(self._attachment.close)
+                closing.callback(self._services.conductor.remove, self)
 
     def __enter__(self) -> Producer:
         return self
@@ -400,60 +371,4 @@ class Producer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Producer of stream {self._options.stream_id}, {self.state.value}>"
-
-
-class ClaimedSlot:
-    """A slot of the ring while the user fills it."""
-
-    __slots__ = ("_claim", "_frame", "_producer", "_settled", "_timestamp_ns", "_trace_id", "array")
-
-    def __init__(self, producer: Producer, claim: _native.Claim, frame: DeclaredFrame, timestamp_ns: int, trace_id: int) -> None:
-        self._producer = producer
-        self._claim = claim
-        self._frame = frame
-        self._timestamp_ns = timestamp_ns
-        self._trace_id = trace_id
-        self._settled = False
-        self.array: Array = np.ndarray(frame.shape, frame.dtype, claim)  # type: ignore[arg-type] # numpy's stubs know no Buffer
-
-    @property
-    def seq(self) -> int:
-        """The seq that the frame will have."""
-        return self._claim.seq
-
-    def commit(self) -> int:
-        """Publish the frame now. Returns its seq."""
-        try:
-            if self._frame is self._producer.declared:
-                return self._claim.commit_declared(self._timestamp_ns, self._trace_id)
-            return self._claim.commit(
-                wire_dtype(self._frame.dtype),
-                MajorOrder.ROW,
-                self._frame.shape,
-                timestamp_ns=self._timestamp_ns,
-                meta_version=0,
-                trace_id=self._trace_id,
-                publish_timestamp=self._producer.stamps_descriptors,
-            )
-        except ClosedError:
-            if self._settled:
-                raise
-            # the lease went while the slot was being filled
-            raise self._producer.not_attached_error() from None
-        finally:
-            self._settled = True
-
-    def abort(self) -> None:
-        """Give the slot back; the next frame gets its seq."""
-        self._settled = True
-        self._claim.abort()
-
-    def __enter__(self) -> ClaimedSlot:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()
+        return f"<Producer of stream {self._options.stream_id}, {self._state.value}>"

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """Counts of one epoch. `delivered + skipped + gap + late + invalid == last_seq - first_seq + 1`, always."""
+    """Counts of one epoch. `delivered + skipped + gap + late + invalid == last_seq - first_seq + 1`, always.
+
+    They go on when the consumer lost its lease and won it back in the same epoch: what was published meanwhile is in `gap` as soon as a
+    later frame has come, and in `unseen` until then.
+    """
 
     delivered: int = 0
     """Frames handed to the user, whole."""
@@ -26,7 +30,7 @@ class ConsumerStats:
     last_seq: int = -1
     """The last seq accounted for; `first_seq - 1` before the first."""
     epoch: int | None = None
-    """The epoch that is mapped, None while there is none."""
+    """The epoch that is mapped, or was mapped last (`consumer.state` says which). None before the first."""
     reattached: int = 0
     """How often the consumer came back by itself after a lost lease, over its whole life."""
 
@@ -42,7 +46,7 @@ class ConsumerStats:
         return self.last_seq - self.first_seq + 1 + self.unseen
 
 
-def stats_from_counters(counters: dict[str, int], *, mapped: bool, reattached: int) -> ConsumerStats:
+def stats_from_counters(counters: dict[str, int], *, reattached: int) -> ConsumerStats:
     last_seq = counters["last_seq"]
     return ConsumerStats(
         delivered=counters["delivered"],
@@ -53,6 +57,6 @@ def stats_from_counters(counters: dict[str, int], *, mapped: bool, reattached: i
         unseen=max(0, counters["newest_committed"] - last_seq),
         first_seq=counters["first_seq"],
         last_seq=last_seq,
-        epoch=counters["epoch"] if mapped else None,
+        epoch=counters.get("epoch"),
         reattached=reattached,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class DeclaredFrame:
 
     @classmethod
     def of(cls, shape: tuple[int, ...] | int, dtype: npt.DTypeLike) -> DeclaredFrame:
-        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        sizes = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(operator.index, shape))
         if not 1 <= len(sizes) <= 8 or min(sizes) < 0:
             raise ValueError(f"shape {sizes}: a frame has 1 to 8 dimensions, none negative")
         element = np.dtype(dtype)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tensor_pool.client.conductor import forked_error
+from tensor_pool.clock import wait_ns
 from tensor_pool.consumer.frame import Frame
 from tensor_pool.consumer.stats import ConsumerStats
 from tensor_pool.errors import ClosedError, RecordingError, TensorPoolError
@@ -118,8 +120,13 @@ class RecordingSession:
         """The ids of the streams that are recorded."""
         return [reader.stream_id for reader in self._readers]
 
+    def _check_here(self) -> None:
+        if os.getpid() != self._process_id:
+            raise forked_error("recording")
+
     @property
     def stats(self) -> RecorderStats:
+        self._check_here()
         counts = self._writer.counts
         return RecorderStats(
             frames_recorded=counts.frames_recorded,
@@ -143,8 +150,10 @@ class RecordingSession:
         return self._failure
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return after `timeout` seconds; raise at once when the recording has failed."""
-        if self._failed.wait(timeout) and self._failure is not None:
+        """Return after `timeout` seconds (None: never); raise at once when the recording has failed."""
+        self._check_here()
+        limit_ns = wait_ns(timeout)
+        if self._failed.wait(None if limit_ns is None else min(limit_ns / 1e9, threading.TIMEOUT_MAX)) and self._failure is not None:
             raise self._failure
 
     def realtime_ns(self) -> int:

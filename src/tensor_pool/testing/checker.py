@@ -62,12 +62,12 @@ def check_no_bad_frames(producer: Iterable[Event], *consumers: Iterable[Event]) 
 
 
 def check_accounting(consumer: Iterable[Event], producer: Iterable[Event] = ()) -> Verdict:
-    """The identities of one consumer, for every mapping of an epoch that it wrote totals for.
+    """The identities of one consumer, for every epoch that it wrote totals for.
 
     `delivered + skipped + gap + late + invalid = last_seq - first_seq + 1`, delivered equals the accepts (less the withdrawn ones) in the
     history, seqs only rise, and when the producer's history is given: with `unseen` the counts equal what was published since the consumer
-    joined. The last holds for an epoch that was mapped once; nobody answers for the time between two mappings. A view that is given back
-    after its epoch has ended (`after_end`) may be counted as delivered, though it was withdrawn.
+    joined. An epoch may have several totals (a ring that went back begins its counts anew): no seq may lie between them. A view that is
+    given back after its epoch has ended (`after_end`) may be counted as delivered, though it was withdrawn.
     """
     accepts: dict[int, list[int]] = defaultdict(list)
     withdrawn: Counter[int] = Counter()
@@ -83,15 +83,15 @@ def check_accounting(consumer: Iterable[Event], producer: Iterable[Event] = ()) 
             totals[event.epoch].append(event)
     published = _published(producer)
     problems = [f"epoch {epoch}: frames were accepted but no totals were written" for epoch in accepts if epoch not in totals]
-    for epoch, mappings in totals.items():
-        problems += _identity_problems(epoch, mappings, accepts[epoch], withdrawn[epoch], after_end[epoch])
-        if epoch in published and len(mappings) == 1:
-            problems += _published_problems(epoch, mappings[0], published[epoch])
-    every = [event for mappings in totals.values() for event in mappings]
+    for epoch, parts in totals.items():
+        problems += _identity_problems(epoch, parts, accepts[epoch], withdrawn[epoch], after_end[epoch])
+        if epoch in published:
+            problems += _published_problems(epoch, parts, published[epoch])
+    every = [event for parts in totals.values() for event in parts]
     seqs = sum(event.more["last_seq"] - event.more["first_seq"] + 1 for event in every)
     losses = sum(event.more["gap"] + event.more["late"] for event in every)
     accepted = sum(map(len, accepts.values()))
-    return Verdict(tuple(problems), {"epochs": len(totals), "mappings": len(every), "accepted": accepted, "seqs": seqs, "losses": losses})
+    return Verdict(tuple(problems), {"epochs": len(totals), "totals": len(every), "accepted": accepted, "seqs": seqs, "losses": losses})
 
 
 def _published(producer: Iterable[Event]) -> dict[int, set[int]]:
@@ -102,29 +102,35 @@ def _published(producer: Iterable[Event]) -> dict[int, set[int]]:
     return published
 
 
-def _identity_problems(epoch: int, mappings: list[Event], accepted: list[int], withdrawn: int, withdrawn_after_end: int) -> list[str]:
+def _identity_problems(epoch: int, parts: list[Event], accepted: list[int], withdrawn: int, withdrawn_after_end: int) -> list[str]:
     problems = []
-    for totals in mappings:
+    for totals in parts:
         first, last = totals.more["first_seq"], totals.more["last_seq"]
         counts = {name: totals.more[name] for name in _COUNTS}
         if sum(counts.values()) != last - first + 1:
             problems.append(f"epoch {epoch}: {counts} sum up to {sum(counts.values())}, but {first}..{last} are {last - first + 1} frames")
-    delivered = sum(totals.more["delivered"] for totals in mappings)
+    delivered = sum(totals.more["delivered"] for totals in parts)
     if not len(accepted) - withdrawn <= delivered <= len(accepted) - withdrawn + withdrawn_after_end:
         problems.append(f"epoch {epoch}: delivered {delivered}, but the history has {len(accepted)} accepts, {withdrawn} withdrawn")
     if any(later <= earlier for earlier, later in pairwise(accepted)):
         problems.append(f"epoch {epoch}: a seq was accepted twice or went back")
-    first = min(totals.more["first_seq"] for totals in mappings)
-    last = max(totals.more["last_seq"] for totals in mappings)
+    first = min(totals.more["first_seq"] for totals in parts)
+    last = max(totals.more["last_seq"] for totals in parts)
     if accepted and not first <= min(accepted) <= max(accepted) <= last:
         problems.append(f"epoch {epoch}: accepted {min(accepted)}..{max(accepted)}, outside {first}..{last}")
     return problems
 
 
-def _published_problems(epoch: int, totals: Event, published: set[int]) -> list[str]:
-    seen = sum(totals.more[name] for name in _COUNTS)
-    unseen = totals.more.get("unseen", 0)
-    since = sum(1 for seq in published if seq >= totals.more["first_seq"])
+def _published_problems(epoch: int, parts: list[Event], published: set[int]) -> list[str]:
+    problems = []
+    for earlier, later in pairwise(parts):
+        last = earlier.more["last_seq"] + earlier.more.get("unseen", 0)
+        if later.more["first_seq"] != last + 1:
+            problems.append(f"epoch {epoch}: counted up to seq {last}, then from seq {later.more['first_seq']}")
+    seen = sum(totals.more[name] for totals in parts for name in _COUNTS)
+    unseen = sum(totals.more.get("unseen", 0) for totals in parts)
+    first = parts[0].more["first_seq"]
+    since = sum(1 for seq in published if seq >= first)
     if seen + unseen != since:
-        return [f"epoch {epoch}: {seen} accounted for and {unseen} unseen, but {since} were published since seq {totals.more['first_seq']}"]
-    return []
+        problems.append(f"epoch {epoch}: {seen} accounted for and {unseen} unseen, but {since} were published since seq {first}")
+    return problems

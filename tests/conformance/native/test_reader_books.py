@@ -88,7 +88,8 @@ def test_a_new_epoch_drops_what_was_queued_and_counts_from_zero(eight_slots: Rin
     reader.inject(EPOCH, 5)
     reader.inject(EPOCH + 1, 0)
     assert reader.read(0) is None
-    assert counted(reader) == {"unmapped": 2}
+    # the counts of the epoch that has ended stay until there is another
+    assert counted(reader) == {"delivered": 1, "unmapped": 2}
 
     with rings.ring() as renewed:
         renewed.map(reader, epoch=EPOCH + 1)
@@ -100,6 +101,55 @@ def test_a_new_epoch_drops_what_was_queued_and_counts_from_zero(eight_slots: Rin
         assert (frame.epoch, frame.seq, bytes(memoryview(frame.buffer))) == (EPOCH + 1, 0, b"new")
         assert counted(reader) == {"delivered": 1, "unmapped": 2, "wrong_epoch": 1}
         assert not reader.needs_remap()
+
+
+@pytest.mark.requirement("D-4.9-7")
+def test_a_mapping_that_is_resumed_goes_on_with_its_counts_and_drops_what_was_in_flight(eight_slots: Ring) -> None:
+    reader = eight_slots.reader()
+    writer = eight_slots.writer()
+    for _ in range(3):
+        reader.inject(EPOCH, publish(writer, b"x"))
+    lent = reader.borrow(0)
+    assert lent is not None
+    reader.unmap()
+    reader.inject(EPOCH, publish(writer, b"while it was away"))
+    assert eight_slots.map(reader, first_seq=None, resume=True) == 0
+    assert reader.read(0) is None
+    assert counted(reader) == {"delivered": 1, "unmapped": 1}
+    for _ in range(5):
+        publish(writer, b"y")
+    # a view of the mapping before is still in the same books
+    assert not lent.buffer.release()
+    reader.inject(EPOCH, 8)
+    frame = reader.read(0)
+    assert frame is not None
+    assert frame.seq == 8
+    assert counted(reader) == {"delivered": 1, "late": 1, "gap": 7, "unmapped": 1}
+
+
+def test_a_view_that_is_given_back_while_nothing_is_mapped_is_in_the_books_of_its_epoch(eight_slots: Ring) -> None:
+    reader = eight_slots.reader()
+    writer = eight_slots.writer()
+    reader.inject(EPOCH, publish(writer, b"lent"))
+    lent = reader.borrow(0)
+    assert lent is not None
+    reader.unmap()
+    for _ in range(8):
+        publish(writer, b"x")
+    assert not lent.buffer.release()
+    assert counted(reader) == {"late": 1}
+
+
+def test_only_the_epoch_that_was_mapped_last_can_be_resumed(eight_slots: Ring) -> None:
+    reader = eight_slots.reader()
+    reader.inject(EPOCH, publish(eight_slots.writer(), b"x"))
+    with pytest.raises(ValueError, match="resumed"):
+        eight_slots.map(reader, epoch=EPOCH + 1, resume=True)
+    # and what is mapped stays
+    frame = reader.read(0)
+    assert frame is not None
+    reader.close()
+    assert counted(reader) == {"delivered": 1}
 
 
 def test_a_seq_that_went_back_asks_for_a_new_mapping(eight_slots: Ring) -> None:

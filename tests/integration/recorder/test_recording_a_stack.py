@@ -9,6 +9,7 @@ import signal
 import pytest
 
 import tensor_pool as tp
+from tensor_pool.client.admin import AdminClient
 from tensor_pool.stamp import carries_seq
 from tensor_pool.testing import ChildProcess, IsolatedDirectories, ProcessHarness
 
@@ -71,6 +72,31 @@ def test_every_published_frame_is_recorded_or_in_a_gap_and_carries_its_seq(stack
     assert all(carries_seq(frame.array, frame.seq) for frame in stream)
     assert recording.verify().frames == len(stream)
     assert sum(gap.frames for gap in stream.gaps()) == summary["frames_lost"] + summary["frames_dropped_disk"]
+
+
+def test_a_recorder_that_lost_its_lease_has_a_gap_there_and_counts_it_once(stack: Stack, tmp_path) -> None:
+    recorder = stack.command("recorder", "record", "camera-1", "--output", tmp_path / "r", "--json")
+    camera = publish(stack, "--rate", 1000, "--seconds", 3, "--wait-for-start")
+    recorder.wait_for_message(event="attached")
+    camera.send("start")
+    recorder.wait_for_message(event="progress")
+    revoked: set[int] = set()
+    with AdminClient(json.loads(stack.stack_file.read_text())["admin_socket"]) as admin:
+        while len(revoked) < 3:
+            for lease in admin.leases():
+                if lease.role == "consumer" and lease.lease_id not in revoked:
+                    admin.revoke(lease.lease_id)
+                    revoked.add(lease.lease_id)
+    published = camera.wait_for_message(event="summary")["published"]
+    assert recorder.terminate() == 0
+    camera.send("end")
+    camera.expect_exit()
+    summary = recorder.wait_for_message(event="summary")
+    stream = tp.Recording(tmp_path / "r").stream("camera-1")
+    assert len(stream.epochs) == 1
+    assert accounted_seqs(stream) == list(range(published))
+    assert summary["frames_recorded"] + summary["frames_lost"] + summary["frames_dropped_disk"] == published
+    assert summary["frames_lost"] > 0
 
 
 def test_a_recorder_that_is_killed_leaves_what_it_had_and_the_next_goes_on_in_the_same_epoch(stack: Stack, tmp_path) -> None:

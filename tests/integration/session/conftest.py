@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 import tensor_pool as tp
 from tensor_pool.testing import ChildProcess, IsolatedDirectories, ProcessHarness
 
+DEADLINE_S = 20.0
 COMMAND = "tensor_pool.cli.main:main"
 
 
@@ -45,6 +50,33 @@ def start_stack(harness: ProcessHarness, directories: IsolatedDirectories, *argu
     process = harness.python("stack", COMMAND, "up", "--json", *arguments, environment=environment)
     process.wait_for_message(event="ready")
     return StackProcess(harness, directories, environment, process)
+
+
+def until(condition: Callable[[], Any], what: str = "not in time") -> Any:
+    """What the condition says as soon as it says anything."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+    return found
+
+
+@contextmanager
+def repeating(action: Callable[[], object], period_s: float) -> Iterator[None]:
+    """Do it over and over, beside the block."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(period_s):
+            action()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @pytest.fixture

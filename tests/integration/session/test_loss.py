@@ -13,16 +13,7 @@ import tensor_pool as tp
 from tensor_pool.client.admin import AdminClient
 from tensor_pool.stamp import carries_seq
 
-from .conftest import COMMAND, StackProcess
-
-DEADLINE_S = 20.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-        time.sleep(0.01)
+from .conftest import COMMAND, DEADLINE_S, StackProcess, until
 
 
 def test_a_consumer_goes_on_with_the_next_producer(stack: StackProcess, session: tp.Session) -> None:
@@ -73,7 +64,7 @@ def test_a_producer_whose_lease_was_revoked_says_so_and_comes_back(stack: StackP
             except tp.LeaseLostError as error:
                 refusals.append(error.reason)
         assert set(refusals) == {"revoked"}
-        wait_until(lambda: producer.state.value == "attached", "the producer attaches again")
+        until(lambda: producer.state.value == "attached", "the producer attaches again")
         assert producer.epoch is not None
         assert producer.epoch > epoch
         seq = producer.publish(frame)
@@ -99,7 +90,7 @@ def test_clients_come_back_after_the_driver_was_killed(start: Callable[..., Stac
         epoch = producer.epoch
         stack.process.kill()
         start("--aeron-dir", aeron_dir)
-        wait_until(lambda: producer.state.value == "attached" and producer.epoch != epoch, "the producer attaches to the new driver")
+        until(lambda: producer.state.value == "attached" and producer.epoch != epoch, "the producer attaches to the new driver")
         read = None
         deadline = time.monotonic() + DEADLINE_S
         while (read is None or read.epoch == epoch) and time.monotonic() < deadline:

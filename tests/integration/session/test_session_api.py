@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tensor_pool as tp
 from tensor_pool.client.admin import AdminClient
+from tensor_pool.client.claimed_slot import ClaimedSlot
+from tests.unit.native.rings import in_a_fork
 
 
 @pytest.fixture
@@ -102,6 +109,38 @@ def test_a_claim_commits_on_leaving_and_aborts_on_an_exception(producer: tp.Prod
     assert (frame.array == 4).all()
 
 
+@pytest.mark.parametrize("asked", [{"shape": (3, 3)}, {"dtype": "uint8"}, {"shape": (16, 24), "dtype": "int16"}, {"shape": 16 * 24}])
+def test_a_claim_of_something_else_than_was_declared_is_refused_whichever_half_is_given(
+    producer: tp.Producer, asked: dict[str, Any]
+) -> None:
+    with pytest.raises((TypeError, ValueError), match="declared"):
+        producer.claim(**asked)
+    for same in ({"shape": (16, 24)}, {"dtype": "uint16"}, {"shape": [16, 24], "dtype": np.uint16}, {}):
+        slot = producer.claim(**same)
+        assert (slot.array.shape, slot.array.dtype) == ((16, 24), np.uint16)
+        slot.abort()
+    assert producer.publish(picture(1)) == 0
+
+
+@pytest.mark.parametrize("settle", [ClaimedSlot.commit, ClaimedSlot.abort])
+def test_the_array_of_a_slot_is_read_only_once_the_slot_is_settled(
+    producer: tp.Producer, consumer: tp.Consumer, settle: Callable[[ClaimedSlot], object]
+) -> None:
+    slot = producer.claim()
+    slot.array[:] = 3
+    settle(slot)
+    with pytest.raises(ValueError, match="read-only"):
+        slot.array[:] = 4
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        slot.array.flags.writeable = True
+    with pytest.raises(ValueError, match="read-only"):
+        slot.array[2:] = 4
+    if settle is ClaimedSlot.commit:
+        frame = consumer.read(timeout=5)
+        assert frame is not None
+        assert (frame.array == 3).all()
+
+
 def test_a_borrowed_frame_that_is_overwritten_says_so(producer: tp.Producer, consumer: tp.Consumer) -> None:
     producer.publish(picture(0))
     with pytest.raises(tp.FrameOverwrittenError), consumer.borrow(timeout=5) as view:  # noqa: PT012 - leaving the block is what is asked
@@ -116,6 +155,28 @@ def test_a_borrowed_frame_that_is_overwritten_says_so(producer: tp.Producer, con
         for value in range(8):
             producer.publish(picture(value))
         raise ValueError("mine")
+
+
+def test_what_is_not_used_in_a_block_is_closed_by_hand(producer: tp.Producer, consumer: tp.Consumer) -> None:
+    slot = producer.claim()
+    slot.close()
+    slot.close()
+    assert producer.stats.aborted == 1
+    with producer.claim() as slot:
+        slot.array[:] = 1
+    slot.close()
+    assert (producer.stats.published, producer.stats.aborted) == (1, 1)
+    whole = consumer.borrow(timeout=5)
+    whole.close()
+    whole.close()
+    producer.publish(picture(0))
+    view = consumer.borrow(timeout=5)
+    for value in range(8):
+        producer.publish(picture(value))
+    for _ in range(2):
+        with pytest.raises(tp.FrameOverwrittenError):
+            view.close()
+    assert (consumer.stats.delivered, consumer.stats.late, consumer.stats.balanced) == (1, 1, True)
 
 
 def test_latest_skips_and_counts(producer: tp.Producer, consumer: tp.Consumer) -> None:
@@ -258,31 +319,60 @@ def test_everything_may_be_closed_in_any_order_and_twice(stack_session: tp.Sessi
     assert (frame.array == 1).all()
 
 
-def test_in_a_forked_child_everything_is_closed(producer: tp.Producer, consumer: tp.Consumer, stack_session: tp.Session) -> None:
+def test_in_a_forked_child_everything_is_closed_and_says_so_in_the_same_words(
+    producer: tp.Producer, consumer: tp.Consumer, stack_session: tp.Session, tmp_path: Path
+) -> None:
     producer.publish(picture(1))
-    child = os.fork()
-    if child == 0:
-        code = 0
-        uses = [lambda: producer.publish(picture(2)), lambda: consumer.read(timeout=0), stack_session.discover]
-        for call in (*uses, lambda: consumer.stats, lambda: producer.stats, consumer.fileno):
+    recording = stack_session.record(10_000, tmp_path / "r")
+    lent = consumer.borrow(timeout=5)
+    for value in range(8):
+        producer.publish(picture(value))
+    slot = producer.claim()
+    slot.array[:] = 5
+    uses: dict[str, Callable[[], object]] = {
+        "publish": lambda: producer.publish(picture(2)),
+        "claim": producer.claim,
+        "fill": lambda: slot.array.fill(9),
+        "commit": slot.commit,
+        "producer state": lambda: producer.state,
+        "epoch": lambda: producer.epoch,
+        "producer stats": lambda: producer.stats,
+        "read": lambda: consumer.read(timeout=0),
+        "latest": lambda: consumer.latest(timeout=0),
+        "borrow": lambda: consumer.borrow(timeout=0),
+        "fileno": consumer.fileno,
+        "consumer state": lambda: consumer.state,
+        "consumer stats": lambda: consumer.stats,
+        "earlier stats": lambda: consumer.earlier_stats,
+        "consumer counters": lambda: consumer.counters,
+        "session counters": lambda: stack_session.counters,
+        "discover": stack_session.discover,
+        "consumer": lambda: stack_session.consumer(10_000),
+        "recording": lambda: recording.stats,
+    }
+
+    def use_everything() -> str:
+        said = {}
+        for name, use in uses.items():
             try:
-                call()
-                code = 1
-            except tp.ClosedError:
-                pass
-            except Exception:  # noqa: BLE001 - a child that raised on would run the rest of the test suite
-                code = 2
-        try:
-            for handle in (consumer, producer, stack_session):
-                handle.close()
-        except Exception:  # noqa: BLE001 - as above
-            code = 3
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    frame = consumer.read(timeout=5)
+                said[name] = f"it went well: {use()!r}"
+            except tp.ClosedError as error:
+                said[name] = re.sub("consumer|producer|session|recording", "_", str(error))
+        for handle in (slot, lent, recording, consumer, producer, stack_session):
+            repr(handle)
+            handle.close()
+        return json.dumps(said)
+
+    said = json.loads(in_a_fork(use_everything))
+    words = "this _ belongs to the parent of this process; make a new one after fork"
+    assert said == dict.fromkeys(uses, words)
+    with pytest.raises(tp.FrameOverwrittenError):
+        lent.close()
+    assert slot.commit() == 9
+    frame = consumer.latest(timeout=5)
     assert frame is not None
-    assert producer.publish(picture(3)) == 1
+    assert (frame.array == 5).all()
+    assert producer.publish(picture(3)) == 10
 
 
 def test_ctrl_c_interrupts_a_waiting_read(consumer: tp.Consumer) -> None:

@@ -205,6 +205,18 @@ class Books(RuleBasedStateMachine):
         self.generation += 1
         self.start_books(first)
 
+    @rule(announced_meanwhile=st.booleans())
+    def lose_the_mapping_and_win_it_back(self, announced_meanwhile: bool) -> None:
+        self.reader.unmap()
+        if announced_meanwhile:
+            self.reader.inject(EPOCH, self.next_seq)
+            self.life["descriptors_received"] += 1
+        assert self.ring.map(self.reader, first_seq=None, max_outstanding_gap=GAP_LIMIT, resume=True) == self.first
+        self.queue = []
+        self.announced = set()
+        self.next_announced = self.next_booked
+        self.went_back = False
+
     # --- what always holds -------------------------------------------------------------------------------------------
 
     @invariant()

@@ -37,8 +37,11 @@ class FakeLink:
     keepalives: list[FakeKeepalive] = field(default_factory=list)
     inbox: list[tuple[bytes, int]] = field(default_factory=list)
     error: Exception | None = None
+    is_back_pressured: bool = False
 
     def send_control(self, message: bytes) -> bool:
+        if self.is_back_pressured:
+            return False
         self.sent.append(driver.decode(message))
         return True
 

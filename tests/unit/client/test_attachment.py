@@ -10,6 +10,7 @@ import pytest
 
 from tensor_pool.client.attachment import Attachment
 from tensor_pool.client.services import ClientServices
+from tensor_pool.errors import AttachTimeoutError, BackPressuredError
 from tensor_pool.sbe.driver import ResponseCode, Role
 from tests.unit.client.fakes import NOW, SECOND, FakeLink, refusal, success
 
@@ -19,7 +20,9 @@ class Holder:
 
     def __init__(self, *, gives_up: bool) -> None:
         self.link = FakeLink()
-        services: Any = SimpleNamespace(link=self.link, random=Random(1), keepalive_interval_ns=SECOND)
+        # whoever waits here waits in vain
+        conductor = SimpleNamespace(wait_until=lambda done, limit_ns: done())
+        services: Any = SimpleNamespace(link=self.link, conductor=conductor, random=Random(1), keepalive_interval_ns=SECOND)
         self.attachment = Attachment(
             cast("ClientServices", services), 10000, Role.PRODUCER, lambda *_: None, lambda _: None, gives_up_on_refusal=gives_up
         )
@@ -48,6 +51,19 @@ def test_the_announce_behind_a_refusal_does_not_ask_for_a_lease_that_nobody_wait
     assert holder.asked == (2 if gives_up else 3)
     holder.attachment.on_tick(NOW + SECOND)
     assert holder.asked == (2 if gives_up else 4)
+
+
+def test_a_request_that_could_not_be_sent_in_time_says_so_and_not_that_no_driver_answered() -> None:
+    holder = Holder(gives_up=False)
+    holder.link.is_back_pressured = True
+    holder.attachment.on_tick(NOW)
+    with pytest.raises(BackPressuredError, match="10000 could not be sent"):
+        holder.attachment.wait(SECOND, ready=lambda: False)
+    # sent at last: from now on it is the driver's turn
+    holder.link.is_back_pressured = False
+    holder.attachment.on_tick(NOW + SECOND)
+    with pytest.raises(AttachTimeoutError, match="no driver answered"):
+        holder.attachment.wait(SECOND, ready=lambda: False)
 
 
 def test_who_was_attached_once_asks_again_after_any_refusal() -> None:

@@ -81,10 +81,19 @@ class Ring:
         max_outstanding_gap: int = 1 << 40,
         epoch: int = EPOCH,
         writable: bool = False,
+        resume: bool = False,
     ) -> int:
         header, *pools = (self.open(region, writable=writable) for region in (self.header, *(region for _, _, region in self.pools)))
         described = [(pool_id, stride, region) for (pool_id, stride, _), region in zip(self.pools, pools, strict=True)]
-        return reader.map(header, described, nslots=self.nslots, epoch=epoch, first_seq=first_seq, max_outstanding_gap=max_outstanding_gap)
+        return reader.map(
+            header,
+            described,
+            nslots=self.nslots,
+            epoch=epoch,
+            first_seq=first_seq,
+            max_outstanding_gap=max_outstanding_gap,
+            resume=resume,
+        )
 
     def open(self, region: Region, *, writable: bool) -> Region:
         return Region.open(region.path, [str(self.directory)], writable=writable, minimum_length=region.length)

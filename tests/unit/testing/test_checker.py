@@ -49,7 +49,7 @@ def test_counts_that_add_up_are_good() -> None:
     right = totals(delivered=3, gap=1, late=2, first_seq=2, last_seq=7, unseen=2)
     verdict = check_accounting([*ACCEPTED, right], PUBLISHED)
     assert verdict.passed, verdict.problems
-    assert verdict.figures == {"epochs": 1, "mappings": 1, "accepted": 3, "seqs": 6, "losses": 3}
+    assert verdict.figures == {"epochs": 1, "totals": 1, "accepted": 3, "seqs": 6, "losses": 3}
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,14 @@ def test_a_view_given_back_after_its_epoch_ended_may_count_as_delivered() -> Non
     assert not check_accounting([*history, totals(delivered=5, gap=1, first_seq=2, last_seq=7)]).passed
 
 
-def test_an_epoch_that_was_mapped_twice_is_two_identities() -> None:
-    first = totals(delivered=2, first_seq=2, last_seq=3)
-    second = totals(delivered=1, gap=1, first_seq=6, last_seq=7)
+def test_an_epoch_that_was_counted_in_two_parts_is_two_identities_with_nothing_between_them() -> None:
+    first = totals(delivered=2, first_seq=2, last_seq=3, unseen=2)
+    second = totals(delivered=1, gap=1, first_seq=6, last_seq=7, unseen=2)
     assert check_accounting([*ACCEPTED, first, second], PUBLISHED).passed
-    wrong = totals(delivered=1, gap=2, first_seq=6, last_seq=7)
+    wrong = totals(delivered=1, gap=2, first_seq=6, last_seq=7, unseen=2)
     assert not check_accounting([*ACCEPTED, first, wrong], PUBLISHED).passed
+    holed = totals(delivered=2, first_seq=2, last_seq=3)
+    assert any("from seq 6" in problem for problem in check_accounting([*ACCEPTED, holed, second], PUBLISHED).problems)
 
 
 def test_a_seq_accepted_twice_is_found() -> None:
