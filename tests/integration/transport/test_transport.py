@@ -7,8 +7,7 @@ import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,7 @@ from tensor_pool.transport import (
     run_media_driver,
     subscription_channel,
 )
-
-DEADLINE_S = 20.0
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "did not come about in time"
-        time.sleep(0.002)
+from tests.integration.transport.waiting import DEADLINE_S, wait_until
 
 
 @pytest.fixture
