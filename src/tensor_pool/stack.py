@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final
 
 from tensor_pool.driver import DriverSettings, DriverStack
-from tensor_pool.errors import ConfigError
+from tensor_pool.errors import ConfigError, TransportError
 from tensor_pool.recorder import RecorderSettings
 from tensor_pool.runtime import DirectoryLock, RuntimeDirectory, StackDescription
 from tensor_pool.sbe.driver import ShutdownReason
@@ -140,7 +140,7 @@ class Stack:
             _hold(directory, opened)
             external = self._settings.driver.aeron_dir
             aeron_dir = external or self._start_media_driver(opened)
-            transport = TransportClient(aeron_dir, driver_timeout_ms=self._settings.media_driver.driver_timeout_ms, name="shm-driver")
+            transport = self._join_media_driver(aeron_dir)
             opened.callback(transport.close)
             state_directory = _state_directory(self._environ) if self._remembers_epochs else _private_directory(opened).path
             driver = DriverStack(self._settings, transport, admin_socket=directory.admin_socket, state_directory=state_directory)
@@ -158,6 +158,21 @@ class Stack:
         opened.callback(holder.close)
         opened.enter_context(EmbeddedMediaDriver(holder.path, self._settings.media_driver))
         return holder.path
+
+    def _join_media_driver(self, aeron_dir: str) -> TransportClient:
+        timeout_ms = self._settings.media_driver.driver_timeout_ms
+        try:
+            return TransportClient(aeron_dir, driver_timeout_ms=timeout_ms, name="shm-driver")
+        except TransportError as error:
+            if not self._settings.driver.aeron_dir:
+                raise
+            # whoever starts both at once is not refused: this comes after the whole time-out
+            raise ConfigError(
+                f"driver.aeron_dir = {aeron_dir!r}: no media driver answered there within {timeout_ms / 1000:g} s",
+                key="driver.aeron_dir",
+                value=aeron_dir,
+                hint=f"start one: tensor-pool media-driver --aeron-dir {aeron_dir}",
+            ) from error
 
     def close(self, reason: ShutdownReason | None = None, words: str = "") -> None:
         """Tell clients, stop everything, remove every file. In a forked child: nothing."""

@@ -2,6 +2,6 @@
 
 from tensor_pool.config.listing import Row, generate, show
 from tensor_pool.config.loading import Loaded, load
-from tensor_pool.config.sections import section, setting
+from tensor_pool.config.sections import power_of_two_complaint, section, setting
 
-__all__ = ["Loaded", "Row", "generate", "load", "section", "setting", "show"]
+__all__ = ["Loaded", "Row", "generate", "load", "power_of_two_complaint", "section", "setting", "show"]

@@ -226,9 +226,10 @@ class _Builder:
             given = given.get(name, given) if isinstance(given, dict) else given
         first = next(_leaves(given), None)
         source = error.source or (first.origin if first is not None else self._source)
-        return ConfigError(
-            f"{_prefixed(source)}{error.message}", source=source, key=".".join((*keys, *named)), value=error.value, hint=error.hint
-        )
+        key = ".".join((*keys, *named))
+        # a section knows the name of its table, not where that stands
+        message = error.message.replace(error.key, key, 1) if error.key else error.message
+        return ConfigError(f"{_prefixed(source)}{message}", source=source, key=key, value=error.value, hint=error.hint)
 
     def _not_a_table(self, given: _Given, keys: Keys, expected: str) -> ConfigError:
         key = ".".join(keys)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tensor_pool.errors import ConfigError
+from tensor_pool.transport.values import parameter_complaint
 
 # Aeron takes unknown parameters in silence, so a typing error would go unnoticed.
 PARAMETERS: Final = frozenset(
@@ -80,6 +81,8 @@ class Channel:
                 raise _refused(uri, f"has the unknown parameter {key!r}")
             if key in parameters:
                 raise _refused(uri, f"has the parameter {key!r} twice")
+            if complaint := parameter_complaint(key, value):
+                raise _refused(uri, f"has {key}={value}, which {complaint}")
             parameters[key] = value
         if media == "udp" and not parameters.keys() & {"endpoint", "control"}:
             raise _refused(uri, "has neither an endpoint nor a control address")

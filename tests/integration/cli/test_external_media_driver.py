@@ -46,6 +46,23 @@ def test_up_uses_the_media_driver_that_it_is_told(
     assert Path(media_driver).is_dir()
 
 
+@pytest.mark.parametrize("how", ["file", "option"])
+def test_a_directory_where_no_media_driver_answers_is_named_with_where_it_was_set(
+    harness: ProcessHarness, environment: dict[str, str], isolated: IsolatedDirectories, tmp_path: Path, how: str
+) -> None:
+    nobody = str(isolated.aeron_dir / "nobody")
+    file = tmp_path / "stack.toml"
+    file.write_text(
+        f"[media_driver]\ndriver_timeout_ms = 100\n[driver]\naeron_dir = {json.dumps(nobody if how == 'file' else '/elsewhere')}\n"
+    )
+    options = ["--aeron-dir", nobody] if how == "option" else []
+    stack = harness.python("stack", COMMAND, "up", "--config", file, "--json", *options, environment=environment)
+    stack.expect_exit(2)
+    said = stack.wait_for_message(event="error")
+    assert (said["source"], said["key"], said["value"]) == (f"{file}:4" if how == "file" else "command line", "driver.aeron_dir", nobody)
+    assert said["hint"] == f"start one: tensor-pool media-driver --aeron-dir {nobody}"
+
+
 def test_an_embedded_stack_uses_the_media_driver_of_its_settings(
     isolated: IsolatedDirectories, media_driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

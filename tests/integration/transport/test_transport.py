@@ -108,6 +108,16 @@ def test_settings_are_refused_before_a_driver_starts(directory: Path) -> None:
     assert not directory.exists()
 
 
+@pytest.mark.parametrize(
+    ("strategy", "arguments"),
+    [("backoff", "10-20-1us-1ms"), ("backoff", "1-1-500-1s"), ("sleep-ns", "500000"), ("sleep-ns", "1MS"), ("yield", "1-1-100us-2ms")],
+)
+def test_idle_arguments_that_are_accepted_are_those_that_aeron_takes(directory: Path, strategy: str, arguments: str) -> None:
+    settings = MediaDriverSettings(idle_strategy=strategy, idle_strategy_arguments=arguments)
+    with EmbeddedMediaDriver(directory, settings) as driver:
+        assert driver.settings is settings
+
+
 def test_run_media_driver_runs_until_it_is_told_to_stop(directory: Path) -> None:
     stop, ready = threading.Event(), threading.Event()
     told: list[str] = []
