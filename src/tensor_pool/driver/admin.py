@@ -240,7 +240,11 @@ class AdminServer:
         return AdminRequest(operation, document)
 
     def _is_token(self, token: object) -> bool:
-        return bool(self._token) and isinstance(token, str) and hmac.compare_digest(token.encode(), self._token.encode())
+        if not self._token or not isinstance(token, str):
+            return False
+        # JSON may hold halves of surrogate pairs, which UTF-8 does not have
+        given, wanted = (text.encode("utf-8", "surrogatepass") for text in (token, self._token))
+        return hmac.compare_digest(given, wanted)
 
     def _count(self, *, accepted: bool) -> None:
         with self._guard:

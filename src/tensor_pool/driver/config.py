@@ -199,6 +199,8 @@ class DriverSettings:
                 yield _problem(f"profiles.{name}.header_nslots", profile.header_nslots, reason)
         owners: dict[int, str] = {}
         for name, stream in self.streams.items():
+            if reason := name_problem(name):
+                yield _problem(f"streams.{name}", name, reason)
             if stream.stream_id in owners:
                 yield _problem(f"streams.{name}.stream_id", stream.stream_id, f"stream {owners[stream.stream_id]!r} has this id already")
             owners[stream.stream_id] = name
@@ -211,6 +213,11 @@ class DriverSettings:
 def is_stream_id(stream_id: int) -> bool:
     """Whether a tensor stream may have this id."""
     return 1 <= stream_id <= HIGHEST_STREAM_ID
+
+
+def name_problem(name: str) -> str:
+    """Why consumers could not find a stream by this name; empty where they can, or where it has none."""
+    return "a number is taken for a stream id: let it begin with a letter" if name.isdecimal() else ""
 
 
 def sizes_problem(sizes: StreamSizes, max_stream_bytes: int) -> str:

@@ -91,7 +91,9 @@ def test_the_group_may_look(serve: Serve, tmp_path: Path, operation: str) -> Non
 @pytest.mark.requirement("D-4.12-2")
 @pytest.mark.requirement("D-4.12-3")
 @pytest.mark.parametrize("operation", CHANGING)
-@pytest.mark.parametrize(("token", "given"), [("", ""), ("", None), ("secret", ""), ("secret", "Secret"), ("secret", 7), ("secret", None)])
+@pytest.mark.parametrize(
+    ("token", "given"), [("", ""), ("", None), ("secret", ""), ("secret", "Secret"), ("secret", 7), ("secret", None), ("secret", "\ud800")]
+)
 def test_the_group_may_change_nothing_without_the_token(
     serve: Serve, driver: Driver, tmp_path: Path, operation: str, token: str, given: object
 ) -> None:

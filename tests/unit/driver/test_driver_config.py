@@ -74,6 +74,7 @@ PROBLEMS: list[tuple[dict[str, Any], str]] = [
         {"profiles": {"p": profile()}, "streams": {name: StreamSection(stream_id=1, profile="p") for name in "ab"}},
         "streams.b.stream_id",
     ),
+    ({"profiles": {"p": profile()}, "streams": {"12": StreamSection(stream_id=1, profile="p")}}, "streams.12"),
 ]
 
 
