@@ -20,7 +20,7 @@ from tensor_pool.driver.counters import DriverCounters
 from tensor_pool.driver.link import AeronDriverLink
 from tensor_pool.driver.provisioning import Provisioner, RetentionPolicy
 from tensor_pool.driver.storage import DriverPlace, epoch_collector, epoch_ledger, epoch_storage, find_place
-from tensor_pool.errors import ClosedError, RegionError
+from tensor_pool.errors import ClosedError, RegionError, TransportError
 from tensor_pool.runtime import AgentRunner, StackDescription
 from tensor_pool.sbe.driver import ShutdownReason
 from tensor_pool.shm.lock import DriverLock
@@ -129,7 +129,7 @@ class DriverStack:
             agent = DriverAgent(self._settings, self._place, link, provisioner, self._clock, os.urandom(32))
             opened.callback(Event().wait, LINGER_S)
             idle_ns = min(LONGEST_IDLE_NS, self._settings.policies.announce_period_ms * 1_000_000 // 20)
-            runner = AgentRunner(agent, idle_ns=idle_ns, rest=link.wait, clock=self._clock)
+            runner = AgentRunner(agent, idle_ns=idle_ns, rest=link.wait, clock=self._clock, told=(TransportError,))
             opened.callback(runner.close)
             opened.callback(link.wake)
             policies, permissions = self._settings.policies, self._settings.shm.permissions_mode
