@@ -106,6 +106,7 @@ def exclusive_channel(base: str, term_length: str) -> str:
 def subscription_channel(base: str) -> str:
     """`base` for a subscription. On IPC it may be left behind (`tether=false`), so that this process cannot stall the stream's publishers.
 
+    It then joins again, whatever its media driver has as a default (`rejoin=true`): otherwise that frees a counter of somebody else.
     What only a publication reads (`term-length`, `mtu`, `sparse`) is left out, so that both ends can be given one channel.
     """
     channel = Channel.parse(base)
@@ -118,7 +119,7 @@ def subscription_channel(base: str) -> str:
         )
     own = {key: value for key, value in channel.parameters.items() if key not in ("term-length", "mtu", "sparse", "so-sndbuf", "linger")}
     subscribed = Channel(channel.media, own)
-    return str(subscribed.with_defaults(tether="false") if channel.media == "ipc" else subscribed)
+    return str(subscribed.with_defaults(tether="false", rejoin="true") if channel.media == "ipc" else subscribed)
 
 
 def _refused(uri: str, why: str) -> ConfigError:

@@ -27,9 +27,9 @@ def test_a_publication_takes_its_space_at_once_unless_told_otherwise(base: str, 
 @pytest.mark.parametrize(
     ("base", "channel"),
     [
-        ("aeron:ipc", "aeron:ipc?tether=false"),
+        ("aeron:ipc", "aeron:ipc?tether=false|rejoin=true"),
         ("aeron:ipc?tether=true|rejoin=false", "aeron:ipc?tether=true|rejoin=false"),
-        ("aeron:ipc?term-length=16m|mtu=8k|sparse=false|alias=x", "aeron:ipc?alias=x|tether=false"),
+        ("aeron:ipc?term-length=16m|mtu=8k|sparse=false|alias=x", "aeron:ipc?alias=x|tether=false|rejoin=true"),
         ("aeron:udp?endpoint=127.0.0.1:40123|so-sndbuf=2m|rcv-wnd=4m", "aeron:udp?endpoint=127.0.0.1:40123|rcv-wnd=4m"),
     ],
 )
