@@ -15,15 +15,16 @@ from types import TracebackType
 from typing import Final
 
 from tensor_pool.driver import DriverSettings, DriverStack
-from tensor_pool.errors import ConfigError, TransportError
+from tensor_pool.errors import ConfigError, RegionError, TransportError
 from tensor_pool.recorder import RecorderSettings
-from tensor_pool.runtime import DirectoryLock, RuntimeDirectory, StackDescription
+from tensor_pool.runtime import DirectoryLock, RuntimeDirectory, StackDescription, failpoints
 from tensor_pool.sbe.driver import ShutdownReason
 from tensor_pool.transport import EmbeddedMediaDriver, MediaDriverSettings, TransportClient
 
 AERON_PARENT: Final = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())  # noqa: S108
 AERON_DIRECTORY: Final = "aeron"
 EMBEDDED_ANNOUNCE_PERIOD_MS: Final = 200
+_ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,17 @@ def _aeron_prefix() -> str:
 class AeronDirectory:
     """A fresh directory for a media driver, held by a lock: a killed driver keeps its own one busy for seconds, so none is used twice."""
 
-    def __init__(self) -> None:
-        self._holder = Path(tempfile.mkdtemp(prefix=_aeron_prefix(), dir=AERON_PARENT))
-        self._lock = DirectoryLock(self._holder)
-        self._lock.acquire()
+    def __init__(self, parent: Path = AERON_PARENT) -> None:
+        """`RegionError` when none could be held, which takes as many others that start at the same moment."""
+        for _ in range(_ATTEMPTS):
+            self._holder = Path(tempfile.mkdtemp(prefix=_aeron_prefix(), dir=parent))
+            self._lock = DirectoryLock(self._holder)
+            failpoints.reach("stack.aeron_directory_made")
+            # until here it looks like one whose stack was killed: who removes those takes the lock first, and then it is theirs
+            with suppress(RegionError):
+                if self._lock.acquire():
+                    return
+        raise RegionError(f"no directory below {parent} could be held for a media driver", path=str(parent), hint="start again")
 
     @property
     def path(self) -> str:
@@ -55,18 +63,23 @@ class AeronDirectory:
         self._lock.release()
 
 
-def remove_abandoned_aeron_directories() -> int:
+def remove_abandoned_aeron_directories(parent: Path = AERON_PARENT) -> int:
     """Remove what stacks of this user left that were killed. Returns how many directories that were."""
     removed = 0
-    for holder in AERON_PARENT.glob(f"{_aeron_prefix()}*"):
+    for holder in parent.glob(f"{_aeron_prefix()}*"):
         try:
             status = holder.stat(follow_symlinks=False)
-            # without its lock file it is being made at this moment
-            if holder.is_symlink() or status.st_uid != os.geteuid() or not any(holder.iterdir()) or DirectoryLock.held_by_other(holder):
+            if holder.is_symlink() or status.st_uid != os.geteuid() or DirectoryLock.held_by_other(holder):
+                continue
+            lock = DirectoryLock(holder)
+            # held while it goes, so that a stack that is just making this directory does not believe that it has it
+            if not lock.acquire(pause=lambda _: None):
                 continue
         except OSError:
             continue
+        failpoints.reach("stack.abandoned_directory_locked")
         shutil.rmtree(holder, ignore_errors=True)
+        lock.release()
         removed += 1
     return removed
 
