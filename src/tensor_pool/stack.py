@@ -14,6 +14,7 @@ from threading import Event
 from types import TracebackType
 from typing import Final
 
+from tensor_pool.config import DEFAULT, load
 from tensor_pool.driver import DriverSettings, DriverStack
 from tensor_pool.errors import ConfigError, RegionError, TransportError
 from tensor_pool.recorder import RecorderSettings
@@ -117,11 +118,17 @@ class Stack:
         self._process_id = os.getpid()
 
     @classmethod
-    def embedded(cls, settings: StackSettings | None = None, *, expose: bool = False) -> Stack:
-        """A stack with a namespace of its own. Without settings it announces five times a second, so that programs start quickly."""
+    def embedded(cls, settings: StackSettings | None = None, *, expose: bool = False, environ: Mapping[str, str] | None = None) -> Stack:
+        """A stack with a namespace of its own.
+
+        Without settings they are the defaults and what the environment overrides, but for announces: those are made five times a second, so
+        that programs start quickly.
+        """
         if settings is None:
-            base = StackSettings()
-            settings = replace(base, policies=replace(base.policies, announce_period_ms=EMBEDDED_ANNOUNCE_PERIOD_MS))
+            loaded = load(StackSettings, None, environ)
+            settings = loaded.settings
+            if loaded.origin["policies.announce_period_ms"] == DEFAULT:
+                settings = replace(settings, policies=replace(settings.policies, announce_period_ms=EMBEDDED_ANNOUNCE_PERIOD_MS))
         if settings.shm.namespace == StackSettings().shm.namespace:
             settings = replace(settings, shm=replace(settings.shm, namespace=f"embedded-{secrets.token_hex(6)}"))
         return cls(settings, directory=RuntimeDirectory.locate() if expose else None, remembers_epochs=False)
