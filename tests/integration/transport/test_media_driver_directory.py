@@ -13,7 +13,7 @@ from tensor_pool import _native
 from tensor_pool.errors import ConfigError, TransportError
 from tensor_pool.testing import IsolatedDirectories, ProcessHarness
 from tensor_pool.transport import EmbeddedMediaDriver, MediaDriverSettings, TransportClient, exclusive_channel
-from tests.integration.transport.waiting import wait_until
+from tests.integration.transport.waiting import once_it_is_free
 
 COMMAND = "tensor_pool.cli.main:main"
 KILLED_DRIVER_TIMEOUT_MS = 500
@@ -158,17 +158,5 @@ def test_the_directory_of_a_killed_driver_is_taken_with_its_logs(directory: Path
         killed.kill()
         killed.wait()
     assert len(os.listdir(directory / "publications")) == 1
-    started: list[EmbeddedMediaDriver] = []
-    codes: set[int] = set()
-
-    def starts() -> bool:
-        try:
-            started.append(EmbeddedMediaDriver(directory, MediaDriverSettings(driver_timeout_ms=KILLED_DRIVER_TIMEOUT_MS)))
-        except TransportError as error:
-            codes.add(error.code)
-        return bool(started)
-
-    wait_until(starts)
-    assert codes <= {errno.EBUSY}
-    started[0].close()
+    once_it_is_free(lambda: EmbeddedMediaDriver(directory, MediaDriverSettings(driver_timeout_ms=KILLED_DRIVER_TIMEOUT_MS))).close()
     assert not directory.exists()
