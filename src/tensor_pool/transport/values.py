@@ -10,6 +10,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})([kmg]?)", re.IGNORECASE)
 _SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DURATION: Final = re.compile(r"([0-9]{1,12})(ns|us|ms|s|)", re.IGNORECASE)
 _DURATION_FACTORS: Final = {"": 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
+_SESSION: Final = re.compile(r"-?[0-9]{1,10}|tag:[0-9]{1,18}")
 _ADDRESS: Final = re.compile(r"(?:\[[^\s\[\]]+\]|[^\s:\[\]]+):([0-9]{1,5})")
 _BACKOFF: Final = re.compile(r"[0-9]{1,9}-[0-9]{1,9}-([0-9]{1,9}(?:us|ms|s)?)-([0-9]{1,9}(?:us|ms|s)?)")
 # the lengths between which Aeron's terms and messages have to be
@@ -66,6 +68,14 @@ def _truth(value: str) -> str:
     return "" if value in ("true", "false") else "is not true or false"
 
 
+def _whole_number(value: str) -> str:
+    return "" if _WHOLE_NUMBER.fullmatch(value) else "is not a whole number"
+
+
+def _session(value: str) -> str:
+    return "" if _SESSION.fullmatch(value) else "is neither a whole number nor a tag, as in tag:7"
+
+
 def _term_length(value: str) -> str:
     length, (shortest, longest) = size_bytes(value), TERM_BYTES
     is_term = length is not None and shortest <= length <= longest and length.bit_count() == 1
@@ -90,7 +100,9 @@ _PARAMETER_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
     "control": _address(0),
     "endpoint": _address(1),
     "mtu": _mtu,
+    "session-id": _session,
     "term-length": _term_length,
+    **dict.fromkeys(("init-term-id", "max-resend", "so-tos", "stream-id", "term-id", "term-offset", "ttl"), _whole_number),
     **dict.fromkeys(("pub-wnd", "rcv-wnd", "so-rcvbuf", "so-sndbuf"), _size),
     **dict.fromkeys(("eos", "rejoin", "reliable", "sparse", "ssc", "tether"), _truth),
     **dict.fromkeys(

@@ -66,6 +66,8 @@ def test_a_subscription_on_ipc_may_be_left_behind(base: str, channel: str) -> No
         ("aeron:ipc?sparse=maybe", "sparse=maybe, which is not true or false"),
         ("aeron:ipc?tether=False", "tether=False, which is not true or false"),
         ("aeron:udp?endpoint=h:1|so-rcvbuf=large", "so-rcvbuf=large, which is no size"),
+        ("aeron:ipc?session-id=mine", "session-id=mine, which is neither a whole number nor a tag"),
+        ("aeron:udp?endpoint=h:1|ttl=far", "ttl=far, which is not a whole number"),
         ("aeron:ipc?linger=soon", "linger=soon, which is no duration"),
     ],
 )
@@ -84,7 +86,13 @@ def test_rejoin_false_on_an_untethered_subscription_is_refused(base: str) -> Non
 
 
 def test_sizes_durations_and_addresses_are_written_as_aeron_writes_them() -> None:
-    for parameters in ("term-length=64K|mtu=65504", "linger=5s|untethered-linger-timeout=11000000", "so-sndbuf=2m|rcv-wnd=131072"):
+    for parameters in (
+        "term-length=64K|mtu=65504",
+        "linger=5s|untethered-linger-timeout=11000000",
+        "so-sndbuf=2m|rcv-wnd=131072",
+        "session-id=-7|ttl=16",
+        "session-id=tag:7",
+    ):
         channel = f"aeron:udp?endpoint=[::1]:40123|{parameters}"
         assert str(Channel.parse(channel)) == channel
     for address in ("127.0.0.1:1", "camera-host.lab:65535", "[fe80::1%eth0]:40123", "224.20.30.39:40123"):
@@ -92,7 +100,7 @@ def test_sizes_durations_and_addresses_are_written_as_aeron_writes_them() -> Non
 
 
 # of any text: those whose values are texts to Aeron too
-TEXTS = ("alias", "cc", "control-mode", "fc", "group", "gtag", "interface", "session-id", "tags")
+TEXTS = ("alias", "cc", "control-mode", "fc", "group", "gtag", "interface", "tags")
 parameters = st.dictionaries(
     st.sampled_from(TEXTS), st.text(st.characters(exclude_characters="|", exclude_categories=("Cs",)), min_size=1), max_size=6
 )
