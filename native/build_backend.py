@@ -33,7 +33,6 @@ def native_environment() -> dict[str, str]:
     if shutil.which("cargo") is None:
         raise SystemExit("error: no Rust toolchain found\n\nhint: install rustup and a stable toolchain (1.88 or newer)")
     include = subprocess.run([compiler, "-print-file-name=include"], check=True, capture_output=True, text=True).stdout.strip()
-    scripts = sysconfig.get_path("scripts")
     return {
         # one that is given stays: what was built with it need not be built again
         "LIBCLANG_PATH": os.environ.get("LIBCLANG_PATH") or str(libclang),
@@ -42,8 +41,19 @@ def native_environment() -> dict[str, str]:
         "PKG_CONFIG_PATH": "/nonexistent",
         "CMAKE_GENERATOR": "Ninja",
         "CMAKE_TOOLCHAIN_FILE": str(Path(__file__).resolve().parent / "binding" / "aeron.cmake"),
-        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+        "PATH": _search_path(libclang),
     }
+
+
+def _search_path(libclang: Path) -> str:
+    """PATH with the scripts of the wheels first. pip runs the user's own interpreter with a build environment laid over it, and puts that
+    environment's scripts first itself: those of the interpreter, perhaps an older cmake, must not come before them.
+    """
+    path = os.environ.get("PATH", "")
+    packages = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    if not packages & set(libclang.resolve().parents):
+        return path
+    return os.pathsep.join([sysconfig.get_path("scripts"), path])
 
 
 def _prepared() -> Any:

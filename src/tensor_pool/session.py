@@ -280,6 +280,7 @@ def connect(
 def embedded(*, expose: bool = False, settings: StackSettings | None = None, **options: Any) -> Session:
     """A session with a stack of its own inside this process: media driver and SHM driver, in private directories.
 
+    Without `settings` a variable such as `TENSOR_POOL_SHM__BASE_DIR` overrides a default, as it does for `tensor-pool up`.
     With `expose` the stack is written where `connect()` of other processes of this user finds it.
     """
     stack = Stack.embedded(settings, expose=expose)

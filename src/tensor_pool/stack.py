@@ -14,16 +14,18 @@ from threading import Event
 from types import TracebackType
 from typing import Final
 
+from tensor_pool.config import DEFAULT, load
 from tensor_pool.driver import DriverSettings, DriverStack
-from tensor_pool.errors import ConfigError
+from tensor_pool.errors import ConfigError, RegionError, TransportError
 from tensor_pool.recorder import RecorderSettings
-from tensor_pool.runtime import DirectoryLock, RuntimeDirectory, StackDescription
+from tensor_pool.runtime import DirectoryLock, RuntimeDirectory, StackDescription, failpoints
 from tensor_pool.sbe.driver import ShutdownReason
 from tensor_pool.transport import EmbeddedMediaDriver, MediaDriverSettings, TransportClient
 
 AERON_PARENT: Final = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())  # noqa: S108
 AERON_DIRECTORY: Final = "aeron"
 EMBEDDED_ANNOUNCE_PERIOD_MS: Final = 200
+_ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,17 @@ def _aeron_prefix() -> str:
 class AeronDirectory:
     """A fresh directory for a media driver, held by a lock: a killed driver keeps its own one busy for seconds, so none is used twice."""
 
-    def __init__(self) -> None:
-        self._holder = Path(tempfile.mkdtemp(prefix=_aeron_prefix(), dir=AERON_PARENT))
-        self._lock = DirectoryLock(self._holder)
-        self._lock.acquire()
+    def __init__(self, parent: Path = AERON_PARENT) -> None:
+        """`RegionError` when none could be held, which takes as many others that start at the same moment."""
+        for _ in range(_ATTEMPTS):
+            self._holder = Path(tempfile.mkdtemp(prefix=_aeron_prefix(), dir=parent))
+            self._lock = DirectoryLock(self._holder)
+            failpoints.reach("stack.aeron_directory_made")
+            # until here it looks like one whose stack was killed: who removes those takes the lock first, and then it is theirs
+            with suppress(RegionError):
+                if self._lock.acquire():
+                    return
+        raise RegionError(f"no directory below {parent} could be held for a media driver", path=str(parent), hint="start again")
 
     @property
     def path(self) -> str:
@@ -55,18 +64,23 @@ class AeronDirectory:
         self._lock.release()
 
 
-def remove_abandoned_aeron_directories() -> int:
+def remove_abandoned_aeron_directories(parent: Path = AERON_PARENT) -> int:
     """Remove what stacks of this user left that were killed. Returns how many directories that were."""
     removed = 0
-    for holder in AERON_PARENT.glob(f"{_aeron_prefix()}*"):
+    for holder in parent.glob(f"{_aeron_prefix()}*"):
         try:
             status = holder.stat(follow_symlinks=False)
-            # without its lock file it is being made at this moment
-            if holder.is_symlink() or status.st_uid != os.geteuid() or not any(holder.iterdir()) or DirectoryLock.held_by_other(holder):
+            if holder.is_symlink() or status.st_uid != os.geteuid() or DirectoryLock.held_by_other(holder):
+                continue
+            lock = DirectoryLock(holder)
+            # held while it goes, so that a stack that is just making this directory does not believe that it has it
+            if not lock.acquire(pause=lambda _: None):
                 continue
         except OSError:
             continue
+        failpoints.reach("stack.abandoned_directory_locked")
         shutil.rmtree(holder, ignore_errors=True)
+        lock.release()
         removed += 1
     return removed
 
@@ -104,11 +118,17 @@ class Stack:
         self._process_id = os.getpid()
 
     @classmethod
-    def embedded(cls, settings: StackSettings | None = None, *, expose: bool = False) -> Stack:
-        """A stack with a namespace of its own. Without settings it announces five times a second, so that programs start quickly."""
+    def embedded(cls, settings: StackSettings | None = None, *, expose: bool = False, environ: Mapping[str, str] | None = None) -> Stack:
+        """A stack with a namespace of its own.
+
+        Without settings they are the defaults and what the environment overrides, but for announces: those are made five times a second, so
+        that programs start quickly.
+        """
         if settings is None:
-            base = StackSettings()
-            settings = replace(base, policies=replace(base.policies, announce_period_ms=EMBEDDED_ANNOUNCE_PERIOD_MS))
+            loaded = load(StackSettings, None, environ)
+            settings = loaded.settings
+            if loaded.origin["policies.announce_period_ms"] == DEFAULT:
+                settings = replace(settings, policies=replace(settings.policies, announce_period_ms=EMBEDDED_ANNOUNCE_PERIOD_MS))
         if settings.shm.namespace == StackSettings().shm.namespace:
             settings = replace(settings, shm=replace(settings.shm, namespace=f"embedded-{secrets.token_hex(6)}"))
         return cls(settings, directory=RuntimeDirectory.locate() if expose else None, remembers_epochs=False)
@@ -140,7 +160,7 @@ class Stack:
             _hold(directory, opened)
             external = self._settings.driver.aeron_dir
             aeron_dir = external or self._start_media_driver(opened)
-            transport = TransportClient(aeron_dir, driver_timeout_ms=self._settings.media_driver.driver_timeout_ms, name="shm-driver")
+            transport = self._join_media_driver(aeron_dir)
             opened.callback(transport.close)
             state_directory = _state_directory(self._environ) if self._remembers_epochs else _private_directory(opened).path
             driver = DriverStack(self._settings, transport, admin_socket=directory.admin_socket, state_directory=state_directory)
@@ -158,6 +178,21 @@ class Stack:
         opened.callback(holder.close)
         opened.enter_context(EmbeddedMediaDriver(holder.path, self._settings.media_driver))
         return holder.path
+
+    def _join_media_driver(self, aeron_dir: str) -> TransportClient:
+        timeout_ms = self._settings.media_driver.driver_timeout_ms
+        try:
+            return TransportClient(aeron_dir, driver_timeout_ms=timeout_ms, name="shm-driver")
+        except TransportError as error:
+            if not self._settings.driver.aeron_dir:
+                raise
+            # whoever starts both at once is not refused: this comes after the whole time-out
+            raise ConfigError(
+                f"driver.aeron_dir = {aeron_dir!r}: no media driver answered there within {timeout_ms / 1000:g} s",
+                key="driver.aeron_dir",
+                value=aeron_dir,
+                hint=f"start one: tensor-pool media-driver --aeron-dir {aeron_dir}",
+            ) from error
 
     def close(self, reason: ShutdownReason | None = None, words: str = "") -> None:
         """Tell clients, stop everything, remove every file. In a forked child: nothing."""

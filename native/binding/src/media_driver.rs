@@ -145,7 +145,7 @@ impl Running {
         AeronError::forget_last();
         let mut running = Self { driver: null_mut(), context: null_mut() };
         // SAFETY: the context is made here; the strings are copied. `dir_delete_on_start` would delete the files of a live driver, so the environment
-        // must not switch it on.
+        // must not switch it on; nor may it switch off rejoining, which lets the driver free a counter of another client (with `tether=false`).
         unsafe {
             if sys::aeron_driver_context_init(&mut running.context) < 0
                 || sys::aeron_driver_context_set_dir(running.context, path.as_ptr()) < 0
@@ -153,6 +153,7 @@ impl Running {
                 || sys::aeron_driver_context_set_dir_delete_on_shutdown(running.context, true) < 0
                 || sys::aeron_driver_context_set_dir_warn_if_exists(running.context, false) < 0
                 || sys::aeron_driver_context_set_print_configuration(running.context, false) < 0
+                || sys::aeron_driver_context_set_rejoin_stream(running.context, true) < 0
             {
                 return Err(running.refused("the media driver could not be prepared", true).into());
             }

@@ -58,7 +58,7 @@ pub fn open_file(path: &str, allowed: &[PathBuf], writable: bool) -> Result<Open
 }
 
 pub fn open_file_by(method: Method, path: &str, allowed: &[PathBuf], writable: bool) -> Result<OpenFile> {
-    let canonical = canonical_text(path)?;
+    let Spelled { canonical, crossed } = Spelled::parse(path)?;
     let base =
         allowed
             .iter()
@@ -67,6 +67,9 @@ pub fn open_file_by(method: Method, path: &str, allowed: &[PathBuf], writable: b
             .ok_or_else(|| CoreError::not_allowed(&canonical, format!("{}: not below an allowed base directory", canonical.display())))?;
     let below = canonical.strip_prefix(base).expect("the base is a prefix");
     let base_descriptor = open_base(method, base)?;
+    for directory in &crossed {
+        check_crossed(method, &base_descriptor, base, directory)?;
+    }
     let resolved = resolve(method, &base_descriptor, below, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC)
         .map_err(|error| refusal(&canonical, &error))?;
     let checked = regular_file(&resolved, &canonical)?;
@@ -90,8 +93,21 @@ pub fn open_base(method: Method, base: &Path) -> Result<OwnedFd> {
     }
     resolve(method, &root, below, DIRECTORY).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT) => CoreError::region(base, format!("base directory {} does not exist", base.display())),
-        _ => refusal(base, &error),
+        // the walk sees no directory where openat2 sees a link
+        Some(libc::ELOOP | libc::ENOTDIR) if base.canonicalize().is_ok_and(|canonical| canonical != base) => {
+            let words = "passes a symbolic link; base directories are resolved once, at the start";
+            CoreError::not_allowed(base, format!("base directory {} {words}", base.display()))
+        }
+        _ => refusal_of(base, &format!("base directory {}", base.display()), &error),
     })
+}
+
+/// `x/..` is what it says only where `x` is a directory and no link: the kernel would go to the parent of what a link points to.
+fn check_crossed(method: Method, base_descriptor: &OwnedFd, base: &Path, directory: &Path) -> Result<()> {
+    let below = directory.strip_prefix(base).ok().filter(|below| !below.as_os_str().is_empty()).ok_or_else(|| {
+        CoreError::not_allowed(directory, format!("{}/..: leaves the base directory {}", directory.display(), base.display()))
+    })?;
+    resolve(method, base_descriptor, below, DIRECTORY).map(drop).map_err(|error| refusal(directory, &error))
 }
 
 /// Open `below` (no `..`, not absolute) under a directory without following a link.
@@ -202,41 +218,56 @@ pub fn status(descriptor: &OwnedFd) -> io::Result<libc::stat> {
     Ok(status)
 }
 
-/// The path without `.`, `..` and doubled slashes. With every link refused below the base, this is what `realpath` would say.
-fn canonical_text(path: &str) -> Result<PathBuf> {
-    let given = Path::new(path);
-    if !path.starts_with('/') {
-        return Err(CoreError::not_allowed(given, format!("{path:?} is not an absolute path")));
-    }
-    if path.contains('\0') {
-        return Err(CoreError::not_allowed(given, format!("{path:?} holds a NUL byte")));
-    }
-    if matches!(path.rsplit('/').next(), Some("" | "." | "..")) {
-        return Err(CoreError::not_allowed(given, format!("{path:?} names a directory")));
-    }
-    let mut canonical = PathBuf::from("/");
-    for component in path.split('/') {
-        match component {
-            "" | "." => {}
-            ".." => {
-                canonical.pop();
-            }
-            name => canonical.push(name),
+/// A path as somebody else wrote it.
+struct Spelled {
+    /// Without `.`, `..` and doubled slashes. Where every directory in `crossed` is one, and no link is passed, `realpath` says the same.
+    canonical: PathBuf,
+    /// The directories that a `..` follows.
+    crossed: Vec<PathBuf>,
+}
+
+impl Spelled {
+    fn parse(path: &str) -> Result<Self> {
+        let given = Path::new(path);
+        if !path.starts_with('/') {
+            return Err(CoreError::not_allowed(given, format!("{path:?} is not an absolute path")));
         }
+        if path.contains('\0') {
+            return Err(CoreError::not_allowed(given, format!("{path:?} holds a NUL byte")));
+        }
+        if matches!(path.rsplit('/').next(), Some("" | "." | "..")) {
+            return Err(CoreError::not_allowed(given, format!("{path:?} names a directory")));
+        }
+        let mut canonical = PathBuf::from("/");
+        let mut crossed = Vec::new();
+        for component in path.split('/') {
+            match component {
+                "" | "." => {}
+                ".." => {
+                    crossed.push(canonical.clone());
+                    canonical.pop();
+                }
+                name => canonical.push(name),
+            }
+        }
+        Ok(Self { canonical, crossed })
     }
-    Ok(canonical)
 }
 
 /// Which error a failed resolution is: a link, an escape or a component of the wrong kind is not allowed; the rest is a file that is not there.
 pub fn refusal(path: &Path, error: &io::Error) -> CoreError {
+    refusal_of(path, &path.display().to_string(), error)
+}
+
+fn refusal_of(path: &Path, what: &str, error: &io::Error) -> CoreError {
     let words = match error.raw_os_error() {
         Some(libc::ELOOP) => "passes a symbolic link",
         Some(libc::EXDEV) => "leaves the base directory",
         Some(libc::ENOTDIR) => "passes something that is not a directory",
         Some(libc::EAGAIN) => "is being renamed all the time",
-        _ => return CoreError::region(path, format!("{}: {}", path.display(), reason(error))),
+        _ => return CoreError::region(path, format!("{what}: {}", reason(error))),
     };
-    CoreError::not_allowed(path, format!("{}: {words}", path.display()))
+    CoreError::not_allowed(path, format!("{what}: {words}"))
 }
 
 /// The operating system's words without Rust's "(os error 2)".

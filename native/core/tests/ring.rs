@@ -176,6 +176,13 @@ fn both_ways_of_opening_say_the_same() {
     let cases = [
         ("deep/file", true),
         ("deep/./../deep//file", true),
+        // realpath would go to the parent of what the link points to, or say that there is nothing
+        ("link/../deep/file", false),
+        ("out/../deep/file", false),
+        ("missing/../deep/file", false),
+        ("name/../deep/file", false),
+        ("deep/file/../file", false),
+        ("deep/../../../deep/file", false),
         ("deep", false),
         ("name", false),
         ("link/file", false),

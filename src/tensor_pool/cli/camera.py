@@ -21,6 +21,12 @@ def narrowest_row(dtype: str) -> int:
     return STAMP_BYTES // np.dtype(dtype).itemsize
 
 
+def sky_bytes(shape: tuple[int, int]) -> int:
+    """Memory that a camera takes while it is made: two numbers and one pixel, each of up to four bytes, at each point of its sky."""
+    height, width = (2 * max(pixels, STAR_PIXELS) for pixels in shape)
+    return 12 * height * width
+
+
 class SyntheticCamera:
     """Fills frames as fast as one copy: the sky is made once, twice as large as a frame, and each frame is a window of it."""
 

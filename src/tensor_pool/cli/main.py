@@ -90,6 +90,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except TensorPoolError as error:
         return _fail(error.message, error.hint, EXIT_USAGE if isinstance(error, ConfigError) else EXIT_ERROR, error, as_json=as_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        # nothing was asked for: what there is to ask for is no error
+        click.echo(error.format_message(), err=True)
+        return EXIT_USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "tensor-pool"
         return _fail(error.format_message(), f"`{path} --help` explains the options", EXIT_USAGE, error, as_json=as_json)

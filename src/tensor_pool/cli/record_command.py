@@ -10,7 +10,7 @@ import click
 
 from tensor_pool import session as sessions
 from tensor_pool.cli.output import StatusLine, example, print_json, print_table, stack_option
-from tensor_pool.cli.stream_commands import stream_argument
+from tensor_pool.cli.parameters import seconds_from, stream_argument
 from tensor_pool.clock import SystemClock
 from tensor_pool.config import load
 from tensor_pool.recorder import RecorderStats
@@ -24,8 +24,8 @@ REPORT_S = 1.0
 @click.argument("streams", nargs=-1, required=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Directory of the recording; made where it is missing.")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), default=None, help="TOML file; its section [recorder] is used.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=None, help="Stop after this long; without it on Ctrl-C.")
-@click.option("--wait", type=click.FloatRange(0), default=None, help="Seconds to wait for the streams; without it for ever.")
+@click.option("--seconds", type=seconds_from(0.1), default=None, help="Stop after this long; without it on Ctrl-C.")
+@click.option("--wait", type=seconds_from(0), default=None, help="Seconds to wait for the streams; without it for ever.")
 @stack_option
 @click.option("--json", "as_json", is_flag=True, help="Counts as JSON lines, one a second and one at the end.")
 def record(

@@ -10,7 +10,7 @@ import click
 from tensor_pool.cli.output import example, print_json
 from tensor_pool.client.admin import AdminClient
 from tensor_pool.config import load
-from tensor_pool.errors import TensorPoolError
+from tensor_pool.errors import MediaDriverTimeoutError, TensorPoolError
 from tensor_pool.runtime import RuntimeDirectory, ShutdownSignal, find_stack
 from tensor_pool.stack import Stack, StackSettings
 from tensor_pool.transport import MediaDriverSettings, run_media_driver
@@ -41,7 +41,14 @@ def up(path: Path | None, aeron_dir: str | None, as_json: bool) -> None:
             click.echo("Try `tensor-pool publish` and `tensor-pool tap camera-1` in other terminals. Ctrl-C ends it.", err=True)
         while not shutdown.event.wait(WATCH_S) and not stack.stop_requested.is_set():
             pass
-        error = stack.error
+        error, aeron_dir = stack.error, stack.description.aeron_dir
+    if isinstance(error, MediaDriverTimeoutError):
+        again = "start it again: tensor-pool up"
+        if loaded.settings.driver.aeron_dir:
+            again = f"start both again: tensor-pool media-driver --aeron-dir {aeron_dir}, then tensor-pool up --aeron-dir {aeron_dir}"
+        raise MediaDriverTimeoutError(
+            f"the stack has ended: the media driver of {aeron_dir} is gone, or took it for dead", code=error.code, hint=again
+        )
     if isinstance(error, TensorPoolError):
         raise error
     if error is not None:

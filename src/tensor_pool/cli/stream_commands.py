@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -11,12 +12,14 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+import numpy as np
 
 from tensor_pool import session as sessions
-from tensor_pool.cli.camera import SyntheticCamera, narrowest_row
+from tensor_pool.cli.camera import SyntheticCamera, narrowest_row, sky_bytes
 from tensor_pool.cli.latency import LatencyHistogram
 from tensor_pool.cli.output import StatusLine, example, print_json, print_table, stack_option
 from tensor_pool.cli.pace import Pace
+from tensor_pool.cli.parameters import Number, Shape, seconds_from, stream_argument
 from tensor_pool.cli.totals import EpochTotals, counted_epochs
 from tensor_pool.client.consumer import Consumer
 from tensor_pool.client.producer import Producer
@@ -26,6 +29,7 @@ from tensor_pool.errors import LeaseLostError
 from tensor_pool.runtime import ShutdownSignal
 from tensor_pool.sbe.control import Dtype
 from tensor_pool.stamp import carries_seq
+from tensor_pool.tensors import MAX_TENSOR_BYTES
 
 REPORT_NS = 1_000_000_000
 # so that the last frames are read before the epoch ends with its producer
@@ -34,40 +38,18 @@ LINGER_S = 0.5
 EPOCH = ("epoch", "delivered", "skipped", "gap", "late", "invalid", "unseen", "first_seq", "last_seq")
 
 
-class Shape(click.ParamType[tuple[int, int]]):
-    """Rows and columns, as in 512x640."""
-
-    name = "HEIGHTxWIDTH"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            height, width = (int(part) for part in str(value).lower().split("x"))
-        except ValueError:
-            self.fail(f"{value!r} is not a shape; write 512x640 for 512 rows of 640 pixels", param, ctx)
-        if height < 1 or width < 1:
-            self.fail(f"{value!r}: rows and columns start at 1", param, ctx)
-        return height, width
-
-
-def stream_argument(value: str) -> int | str:
-    """A stream id where it is a number, else a name."""
-    return int(value) if value.isdigit() else value
-
-
 @click.command(epilog=example("tensor-pool publish --shape 512x640 --rate 500 --name camera-1"))
 @click.option("--stream", "stream_id", type=click.IntRange(1, 2**31 - 1), default=10_000, show_default=True, help="Stream id.")
 @click.option("--name", default="camera-1", show_default=True, help="Name under which consumers find the stream.")
 @click.option("--shape", type=Shape(), default="512x640", show_default=True, help="Rows and columns of a frame.")
 @click.option("--dtype", type=click.Choice(["uint8", "uint16", "float32"]), default="uint16", show_default=True)
-@click.option("--rate", "rate_hz", type=click.FloatRange(0.01, 1e6), default=100.0, show_default=True, help="Frames a second.")
+@click.option("--rate", "rate_hz", type=Number(0.01, 1e6), default=100.0, show_default=True, help="Frames a second.")
 @click.option("--slots", type=click.IntRange(2), default=64, show_default=True, help="Slots of the ring, a power of two.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=None, help="Stop after this long; without it on Ctrl-C.")
+@click.option("--seconds", type=seconds_from(0.1), default=None, help="Stop after this long; without it on Ctrl-C.")
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0),
+    type=seconds_from(0),
     default=0.0,
     show_default=True,
     help="Seconds to wait for the stream while another producer holds it, perhaps one that was killed and whose lease runs on.",
@@ -89,11 +71,7 @@ def publish(
     as_json: bool,
 ) -> None:
     """Publish a synthetic camera: stars that drift, the frame's seq at the start of every row."""
-    if shape[1] < narrowest_row(dtype):
-        raise click.BadParameter(
-            f"rows of {dtype} need {narrowest_row(dtype)} pixels, or there is no room for the seq", param_hint="'--shape'"
-        )
-    camera = SyntheticCamera(shape, dtype)
+    camera = _camera(shape, dtype)
     with (
         ShutdownSignal() as shutdown,
         sessions.connect(stack) as session,
@@ -121,6 +99,27 @@ def publish(
             shutdown.event.wait(LINGER_S)
     if not as_json:
         print_table("published", [{"stream": stream_id, "frames": final.published, "descriptors": final.descriptors_sent}])
+
+
+def _camera(shape: tuple[int, int], dtype: str) -> SyntheticCamera:
+    if shape[1] < narrowest_row(dtype):
+        raise _bad_shape(f"rows of {dtype} need {narrowest_row(dtype)} pixels, or there is no room for the seq")
+    frame_bytes = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    if frame_bytes > MAX_TENSOR_BYTES:
+        raise _bad_shape(f"a frame of {frame_bytes} bytes is too large, a slot holds at most {MAX_TENSOR_BYTES}")
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    no_room = _bad_shape(f"the sky of such frames takes {sky_bytes(shape)} bytes, of the {memory_bytes} of this machine")
+    # what is promised and not there would be noticed when it is written to, and end in a signal
+    if sky_bytes(shape) > memory_bytes:
+        raise no_room
+    try:
+        return SyntheticCamera(shape, dtype)
+    except MemoryError:
+        raise no_room from None
+
+
+def _bad_shape(why: str) -> click.BadParameter:
+    return click.BadParameter(why, param_hint="'--shape'")
 
 
 def _expose(camera: SyntheticCamera, producer: Producer, pace: Pace, seconds: float | None, report: Callable[[], None]) -> None:
@@ -226,9 +225,9 @@ def _print_summary(report: dict[str, Any]) -> None:
 
 @click.command(epilog=example("tensor-pool tap camera-1"))
 @click.argument("stream")
-@click.option("--seconds", type=click.FloatRange(0.1), default=None, help="Stop after this long.")
+@click.option("--seconds", type=seconds_from(0.1), default=None, help="Stop after this long.")
 @click.option("--frames", type=click.IntRange(1), default=None, help="Stop after this many frames.")
-@click.option("--wait", type=click.FloatRange(0), default=None, help="Seconds to wait for the stream; without it for ever.")
+@click.option("--wait", type=seconds_from(0), default=None, help="Seconds to wait for the stream; without it for ever.")
 @click.option("--verify", is_flag=True, help="Compare the seq in every row (frames of `tensor-pool publish`).")
 @click.option("--spin", is_flag=True, help="Poll instead of sleeping: shortest latency, a whole core.")
 @stack_option
@@ -237,10 +236,11 @@ def tap(
     stream: str, seconds: float | None, frames: int | None, wait: float | None, verify: bool, spin: bool, stack: str | None, as_json: bool
 ) -> None:
     """Read a stream (id or name) and show frames, rate, loss and latency."""
+    wanted = stream_argument(stream)
     with (
         ShutdownSignal() as shutdown,
         sessions.connect(stack) as session,
-        session.consumer(stream_argument(stream), wait=wait, spin=spin) as consumer,
+        session.consumer(wanted, wait=wait, spin=spin) as consumer,
         StatusLine(quiet=as_json) as status,
     ):
         seen = Tap(consumer, verify=verify)

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from tensor_pool import environment
 from tensor_pool.config.kinds import NAME, Kind, Refusal
 from tensor_pool.config.sections import Setting, leaves_of, refused, section_name, settings_of
 from tensor_pool.config.toml_lines import key_lines
+from tensor_pool.config.variables import keys_of_variable, plain_keys, plain_name, unknown_variable
 from tensor_pool.errors import ConfigError
 
-ENVIRONMENT_PREFIX: Final = "TENSOR_POOL_"
 DEFAULT: Final = "default"
 COMMAND_LINE: Final = "command line"
 _MAXIMUM_BYTES: Final = 1 << 20
@@ -77,7 +78,7 @@ def load(
         tree = _from_toml(document, (), _Place(source, lines))
     prefix: Keys = (section_name(root),) if section_name(root) else ()
     given = os.environ if environ is None else environ
-    for keys in _plain_keys(root, prefix):
+    for keys in plain_keys(root, prefix):
         if (value := given.get(plain_name(keys))) is not None:
             _put(tree, keys, _Given(value, f"environment {plain_name(keys)}", is_text=True))
     for name, value in sorted(given.items()):
@@ -226,9 +227,10 @@ class _Builder:
             given = given.get(name, given) if isinstance(given, dict) else given
         first = next(_leaves(given), None)
         source = error.source or (first.origin if first is not None else self._source)
-        return ConfigError(
-            f"{_prefixed(source)}{error.message}", source=source, key=".".join((*keys, *named)), value=error.value, hint=error.hint
-        )
+        key = ".".join((*keys, *named))
+        # a section knows the name of its table, not where that stands
+        message = error.message.replace(error.key, key, 1) if error.key else error.message
+        return ConfigError(f"{_prefixed(source)}{message}", source=source, key=key, value=error.value, hint=error.hint)
 
     def _not_a_table(self, given: _Given, keys: Keys, expected: str) -> ConfigError:
         key = ".".join(keys)
@@ -278,41 +280,14 @@ def _from_command_line(value: Any) -> _Given:
 
 
 def _put_environment(tree: _Tree, root: type, prefix: Keys, name: str, value: str) -> None:
-    """`TENSOR_POOL_DRIVER__INSTANCE_ID` is `driver.instance_id`. Variables of tables that `root` does not have belong to somebody else."""
-    if not name.startswith(ENVIRONMENT_PREFIX) or "__" not in name:
+    """`TENSOR_POOL_DRIVER__INSTANCE_ID` is `driver.instance_id`. A variable of ours that no table has and nobody else reads is refused."""
+    if not name.startswith(environment.PREFIX) or name in environment.OURS:
         return
-    keys = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
     tables = prefix or tuple(one.name for one in settings_of(root))
-    if keys[0] not in tables:
-        near = difflib.get_close_matches(keys[0], tables, n=1, cutoff=0.8)
-        if not near:
-            return
-        raise ConfigError(
-            f"environment {name}: {'.'.join(keys)} is not a setting",
-            source=f"environment {name}",
-            key=".".join(keys),
-            value=value,
-            hint=f"did you mean {environment_name((near[0], *keys[1:]))}?",
-        )
+    keys = keys_of_variable(name)
+    if len(keys) < 2 or keys[0] not in tables:
+        raise unknown_variable(name, value, tables, plain_keys(root, prefix))
     _put(tree, keys, _Given(value, f"environment {name}", is_text=True))
-
-
-def _plain_keys(root: type, prefix: Keys) -> Iterator[Keys]:
-    for one in settings_of(root):
-        if one.kind.shape == "value" and prefix:
-            yield (*prefix, one.name)
-        elif one.kind.shape == "section" and one.kind.section is not None:
-            yield from _plain_keys(one.kind.section, (*prefix, one.name))
-
-
-def plain_name(keys: Iterable[str]) -> str:
-    """The variable of a key in the words of the driver's rules: `POLICIES_ANNOUNCE_PERIOD_MS`. The prefixed one goes before it."""
-    return "_".join(keys).upper()
-
-
-def environment_name(keys: Iterable[str]) -> str:
-    """The variable that sets a key."""
-    return ENVIRONMENT_PREFIX + "__".join(key.upper().replace("-", "_") for key in keys)
 
 
 def _put(tree: _Tree, keys: Keys, given: _Given) -> None:

@@ -131,6 +131,11 @@ def section(name: str) -> Callable[[type[_T]], type[_T]]:
     return decorate
 
 
+def power_of_two_complaint(value: int) -> str:
+    """A `check` for numbers that have to be a power of two."""
+    return "" if value > 0 and value.bit_count() == 1 else "is not a power of two"
+
+
 def refused(one: Setting, key: str, value: Any, refusal: Refusal, source: str = "") -> ConfigError:
     """The error for a value that a setting does not take."""
     where = f"{source}: " if source else ""

@@ -15,7 +15,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tensor_pool.clock import Clock, SystemClock
 from tensor_pool.driver.operations import CHANGING, LOOKING, AdminRequest
 from tensor_pool.errors import ConfigError, TensorPoolError
 from tensor_pool.shm.directories import PermissionMode
@@ -32,7 +32,7 @@ LONGEST_SOCKET_PATH_BYTES: Final = 107
 MOST_CONNECTIONS: Final = 64
 IDLE_S: Final = 60.0
 ANSWER_S: Final = 20.0
-GOODBYE_S: Final = 1.0
+GOODBYE_NS: Final = 1_000_000_000
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59  # of <asm-generic/socket.h>; Python's socket module has no name for it
 _MOST_GROUPS: Final = 65_536
@@ -77,12 +77,14 @@ class AdminServer:
         permissions: PermissionMode = PermissionMode.GROUP,
         token: str = "",
         identify: Callable[[socket.socket], Peer] = peer_of,
+        clock: Clock | None = None,
     ) -> None:
         self._path = path
         self._submit = submit
         self._mode = permissions.file_mode
         self._token = token
         self._identify = identify
+        self._clock = clock or SystemClock()
         self._listener: socket.socket | None = None
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
@@ -143,9 +145,9 @@ class AdminServer:
         for connection in connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)
-        deadline_s = time.monotonic() + GOODBYE_S
+        deadline_ns = self._clock.monotonic_ns() + GOODBYE_NS
         for connection, thread in connections.items():
-            thread.join(max(0.0, deadline_s - time.monotonic()))
+            thread.join(max(0, deadline_ns - self._clock.monotonic_ns()) / 1e9)
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -240,7 +242,11 @@ class AdminServer:
         return AdminRequest(operation, document)
 
     def _is_token(self, token: object) -> bool:
-        return bool(self._token) and isinstance(token, str) and hmac.compare_digest(token.encode(), self._token.encode())
+        if not self._token or not isinstance(token, str):
+            return False
+        # JSON may hold halves of surrogate pairs, which UTF-8 does not have
+        given, wanted = (text.encode("utf-8", "surrogatepass") for text in (token, self._token))
+        return hmac.compare_digest(given, wanted)
 
     def _count(self, *, accepted: bool) -> None:
         with self._guard:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tensor_pool.config import section, setting
+from tensor_pool.config import power_of_two_complaint, section, setting
 from tensor_pool.errors import ConfigError
 from tensor_pool.sbe.control import ClockDomain
 from tensor_pool.shm.directories import PermissionMode
 from tensor_pool.shm.epoch_files import PoolSize, StreamSizes
-from tensor_pool.shm.layout import is_valid_stride
+from tensor_pool.shm.layout import LARGEST_STRIDE_BYTES, is_valid_stride
 from tensor_pool.shm.paths import is_safe_component
 from tensor_pool.transport import exclusive_channel, subscription_channel
 
@@ -142,17 +142,26 @@ class PoolSection:
     """One payload pool of a profile."""
 
     pool_id: int = setting(minimum=1, maximum=0xFFFE, help="Id of the pool within its stream")
-    stride_bytes: int = setting(unit="bytes", help="Size of a slot: 64 times a power of two")
+    stride_bytes: int = setting(
+        minimum=64, maximum=LARGEST_STRIDE_BYTES, unit="bytes", check=power_of_two_complaint, help="Size of a slot: 64 times a power of two"
+    )
 
 
 @section("profiles")
 class ProfileSection:
     """How streams of this profile are cut."""
 
-    header_nslots: int = setting(64, help="Slots of the ring, a power of two")
+    header_nslots: int = setting(
+        64, minimum=1, maximum=LARGEST_NSLOTS, check=power_of_two_complaint, help="Slots of the ring, a power of two"
+    )
     payload_pools: tuple[PoolSection, ...] = setting(
         (PoolSection(pool_id=1, stride_bytes=1 << 20),), help="Smallest pool that fits takes a frame"
     )
+
+    def __post_init__(self) -> None:
+        # what cannot be seen in one pool by itself
+        if reason := _pools_problem(self.sizes):
+            raise _problem("profiles.payload_pools", [pool.pool_id for pool in self.payload_pools], reason)
 
     @property
     def sizes(self) -> StreamSizes:
@@ -186,11 +195,12 @@ class DriverSettings:
         if self.policies.default_profile and self.policies.default_profile not in self.profiles:
             yield _problem("policies.default_profile", self.policies.default_profile, f"profiles are {_names(self.profiles)}")
         for name, profile in self.profiles.items():
-            reason = sizes_problem(profile.sizes, self.policies.max_stream_bytes)
-            if reason:
-                yield _problem(f"profiles.{name}", profile.header_nslots, reason)
+            if reason := _space_problem(profile.sizes, self.policies.max_stream_bytes):
+                yield _problem(f"profiles.{name}.header_nslots", profile.header_nslots, reason)
         owners: dict[int, str] = {}
         for name, stream in self.streams.items():
+            if reason := name_problem(name):
+                yield _problem(f"streams.{name}", name, reason)
             if stream.stream_id in owners:
                 yield _problem(f"streams.{name}.stream_id", stream.stream_id, f"stream {owners[stream.stream_id]!r} has this id already")
             owners[stream.stream_id] = name
@@ -205,18 +215,32 @@ def is_stream_id(stream_id: int) -> bool:
     return 1 <= stream_id <= HIGHEST_STREAM_ID
 
 
+def name_problem(name: str) -> str:
+    """Why consumers could not find a stream by this name; empty where they can, or where it has none."""
+    return "a number is taken for a stream id: let it begin with a letter" if name.isdecimal() else ""
+
+
 def sizes_problem(sizes: StreamSizes, max_stream_bytes: int) -> str:
     """Why a stream cannot be cut like that; empty where it can."""
-    if not 1 <= sizes.nslots <= LARGEST_NSLOTS or sizes.nslots.bit_count() != 1:
+    if not 1 <= sizes.nslots <= LARGEST_NSLOTS or power_of_two_complaint(sizes.nslots):
         return f"{sizes.nslots} slots: the number of slots is a power of two, 1 to {LARGEST_NSLOTS}"
+    for pool in sizes.pools:
+        if not is_valid_stride(pool.stride_bytes):
+            return f"stride_bytes {pool.stride_bytes}: a stride is 64 times a power of two, up to {LARGEST_STRIDE_BYTES}"
+    return _pools_problem(sizes) or _space_problem(sizes, max_stream_bytes)
+
+
+def _pools_problem(sizes: StreamSizes) -> str:
     if not 1 <= len(sizes.pools) <= MOST_POOLS:
         return f"{len(sizes.pools)} pools: a stream has 1 to {MOST_POOLS} payload pools"
     pool_ids = [pool.pool_id for pool in sizes.pools]
-    for pool in sizes.pools:
-        if not 0 < pool.pool_id < 0xFFFF or pool_ids.count(pool.pool_id) > 1:
-            return f"pool_id {pool.pool_id}: pool ids are 1 to 65534, each once"
-        if not is_valid_stride(pool.stride_bytes):
-            return f"stride_bytes {pool.stride_bytes}: a stride is 64 times a power of two, up to 2147483648"
+    for pool_id in pool_ids:
+        if not 0 < pool_id < 0xFFFF or pool_ids.count(pool_id) > 1:
+            return f"pool_id {pool_id}: pool ids are 1 to 65534, each once"
+    return ""
+
+
+def _space_problem(sizes: StreamSizes, max_stream_bytes: int) -> str:
     if sizes.total_bytes > max_stream_bytes:
         return f"{sizes.total_bytes} bytes: policies.max_stream_bytes allows {max_stream_bytes}"
     return ""

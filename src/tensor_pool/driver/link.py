@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tensor_pool import _native
+from tensor_pool.clock import Clock
 from tensor_pool.driver.config import DriverSection
 from tensor_pool.driver.handlers import ACCEPTED_MESSAGES
 from tensor_pool.sbe import control, driver
 from tensor_pool.transport import TransportClient, exclusive_channel, subscription_channel
 
 TERM_LENGTH: Final = "1m"
-SETTLE_S: Final = 0.05
+SETTLE_NS: Final = 50_000_000
 INBOX_CAPACITY: Final = 32_768
 # what only a driver sends: whoever hears one of these on its own endpoint is not alone there (decision E97)
 DRIVER_MESSAGES: Final = (
@@ -45,9 +46,10 @@ class DriverLink(Protocol):
 class AeronDriverLink:
     """A `DriverLink` over Aeron."""
 
-    def __init__(self, transport: TransportClient, section: DriverSection) -> None:
+    def __init__(self, transport: TransportClient, section: DriverSection, clock: Clock) -> None:
         self._transport = transport
         self._section = section
+        self._clock = clock
         self._control = transport.publish(exclusive_channel(section.control_channel, TERM_LENGTH), section.control_stream_id)
         self._announce = self._control
         if (section.announce_channel, section.announce_stream_id) != (section.control_channel, section.control_stream_id):
@@ -84,19 +86,24 @@ class AeronDriverLink:
                 for channel, stream_id in endpoints
             ]
             # a driver that was killed a moment ago left its last words in the log, and they come at once
-            time.sleep(SETTLE_S)
+            self._listen(pump, (), SETTLE_NS)
             for inbox in inboxes:
                 inbox.drain(INBOX_CAPACITY)
-            deadline_ns = time.monotonic_ns() + listen_ns
-            heard = False
-            while not heard and (left_ns := deadline_ns - time.monotonic_ns()) > 0:
-                pump.wait(left_ns)
-                heard = any(inbox.drain(1) for inbox in inboxes)
+            heard = self._listen(pump, inboxes, listen_ns)
             for inbox in inboxes:
                 inbox.close()
             return heard
         finally:
             pump.close()
+
+    def _listen(self, pump: _native.Pump, inboxes: Sequence[_native.Inbox], duration_ns: int) -> bool:
+        """Whether a message came to one of them within that time."""
+        deadline_ns = self._clock.monotonic_ns() + duration_ns
+        while (left_ns := deadline_ns - self._clock.monotonic_ns()) > 0:
+            pump.wait(left_ns)
+            if any(inbox.drain(1) for inbox in inboxes):
+                return True
+        return False
 
     def counters(self) -> dict[str, int]:
         """What the pump dropped before this driver saw it: `messages_received`, `messages_refused`, `messages_dropped`."""

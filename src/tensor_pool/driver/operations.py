@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tensor_pool.driver.config import DriverSettings, is_stream_id, sizes_problem
+from tensor_pool.driver.config import DriverSettings, is_stream_id, name_problem, sizes_problem
 from tensor_pool.driver.lifecycle import DriverRooms, StreamLifecycle
 from tensor_pool.driver.state import LeaseEvent, StreamState
 from tensor_pool.driver.storage import DriverPlace
@@ -18,6 +19,10 @@ from tensor_pool.shm.epoch_files import PoolSize, StreamSizes
 
 LOOKING: Final = ("status", "streams", "leases")
 CHANGING: Final = ("provision", "revoke", "shutdown")
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "provision": ("stream_id", "slots", "stride_bytes", "name", "tags"),
+    "revoke": ("lease_id",),
+}
 _PROVISIONED_POOL_ID: Final = 1
 _LONGEST_NAME: Final = 200
 _MOST_TAGS: Final = 64
@@ -68,6 +73,7 @@ class DriverOperations:
 
     def perform(self, request: AdminRequest, now_ns: int) -> dict[str, Any] | None:
         """The answer, or None where it has to wait for files that are being made."""
+        _refuse_unknown(request)
         return self._operations[request.operation](request, now_ns)
 
     # --- looking -------------------------------------------------------------------------------------------------------
@@ -128,6 +134,8 @@ class DriverOperations:
         """Make a stream fit: define it, or cut it anew while it has no producer. A configured one stays as it is."""
         wanted = self._wanted(request.arguments)
         stream = self._rooms.streams.get(wanted.stream_id)
+        if stream is None or not stream.definition.is_static:
+            self._refuse_name_of_another(wanted)
         if stream is None:
             if not self._has_space(request, wanted.sizes):
                 return None
@@ -160,12 +168,26 @@ class DriverOperations:
             raise ConfigError(
                 f"name {name!r:.80} is not possible", key="name", value=name, hint=f"up to {_LONGEST_NAME} printable characters"
             )
+        if problem := name_problem(name):
+            raise ConfigError(f"name {name!r} is not possible", key="name", value=name, hint=problem)
         if not isinstance(tags, list) or len(tags) > _MOST_TAGS or not all(_is_name(tag) and tag for tag in tags):
             raise ConfigError("tags are not possible", key="tags", value=tags, hint=f"up to {_MOST_TAGS} words")
         sizes = StreamSizes(slots, (PoolSize(_PROVISIONED_POOL_ID, stride_bytes),))
         if problem := sizes_problem(sizes, self._settings.policies.max_stream_bytes):
             raise ConfigError(f"stream {stream_id} cannot be made: {problem}", key="slots", value=slots)
         return StreamDefinition(stream_id, sizes, name, tuple(tags))
+
+    def _refuse_name_of_another(self, wanted: StreamDefinition) -> None:
+        """Two streams of one name could not be found by it."""
+        streams = self._rooms.streams
+        other = next((one for one in streams if one.definition.name == wanted.name and one.stream_id != wanted.stream_id), None)
+        if wanted.name and other is not None:
+            raise ConfigError(
+                f"stream {other.stream_id} is called {wanted.name!r} already",
+                key="name",
+                value=wanted.name,
+                hint=f"give this one another name, or use stream {other.stream_id}",
+            )
 
     def _define(self, wanted: StreamDefinition) -> Stream:
         policies, streams = self._settings.policies, self._rooms.streams
@@ -211,10 +233,22 @@ class DriverOperations:
         return {"process_id": self._place.process_id}
 
 
+def _refuse_unknown(request: AdminRequest) -> None:
+    """What we do not know somebody meant."""
+    known = _ARGUMENTS.get(request.operation, ())
+    for name in request.arguments:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"its arguments: {', '.join(known) or 'none'}"
+            raise ConfigError(f"{request.operation} has no argument {name!r:.80}", key=name[:80], hint=hint)
+
+
 def _number(arguments: dict[str, Any], key: str) -> int:
     value = arguments.get(key)
-    if type(value) is not int or value < 0:
+    if type(value) is not int:
         raise ConfigError(f"{key} {value!r:.80} is not a whole number", key=key, value=value, hint=f"give {key} as a number")
+    if value < 0:
+        raise ConfigError(f"{key} {value} is below 0", key=key, value=value, hint=f"{key} is 0 or more")
     return value
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random, SystemRandom
 from threading import Event
 from types import TracebackType
 from typing import Final
@@ -20,7 +21,7 @@ from tensor_pool.driver.counters import DriverCounters
 from tensor_pool.driver.link import AeronDriverLink
 from tensor_pool.driver.provisioning import Provisioner, RetentionPolicy
 from tensor_pool.driver.storage import DriverPlace, epoch_collector, epoch_ledger, epoch_storage, find_place
-from tensor_pool.errors import ClosedError, RegionError
+from tensor_pool.errors import ClosedError, RegionError, TransportError
 from tensor_pool.runtime import AgentRunner, StackDescription
 from tensor_pool.sbe.driver import ShutdownReason
 from tensor_pool.shm.lock import DriverLock
@@ -45,9 +46,11 @@ class DriverStack:
         admin_socket: Path,
         state_directory: Path,
         clock: Clock | None = None,
+        random: Random | None = None,
         region_factory: RegionFactory | None = None,
     ) -> None:
         """`transport` is borrowed and has to outlive this. Epochs are remembered in `state_directory`, which is made where it is missing.
+        `random` keys the lease ids, which nobody is to guess.
 
         Raises `ConfigError` for directories that do not fit.
         """
@@ -56,6 +59,7 @@ class DriverStack:
         self._admin_socket = admin_socket
         self._state_directory = state_directory
         self._clock = clock or SystemClock()
+        self._random = random or SystemRandom()
         self._region_factory = region_factory or NativeRegionFactory()
         self._place = find_place(settings, process_id=os.getpid(), host_name=socket.gethostname())
         self._open = ExitStack()
@@ -117,7 +121,7 @@ class DriverStack:
             lock = DriverLock(self._place.paths, self._settings.shm.permissions_mode.directory_mode)
             lock.acquire(self._place.process_id)
             opened.callback(lock.release, remove=True)
-            link = AeronDriverLink(self._transport, self._settings.driver)
+            link = AeronDriverLink(self._transport, self._settings.driver, self._clock)
             opened.callback(link.close)
             if listen_first and link.another_driver_answers(self._settings.policies.announce_period_ms * 1_000_000):
                 raise RegionError(
@@ -126,14 +130,14 @@ class DriverStack:
                 )
             provisioner = self._provisioner(link.wake)
             provisioner.start(collect=self._settings.policies.epoch_gc_enabled and self._settings.policies.epoch_gc_on_startup)
-            agent = DriverAgent(self._settings, self._place, link, provisioner, self._clock, os.urandom(32))
+            agent = DriverAgent(self._settings, self._place, link, provisioner, self._clock, self._random.randbytes(32))
             opened.callback(Event().wait, LINGER_S)
             idle_ns = min(LONGEST_IDLE_NS, self._settings.policies.announce_period_ms * 1_000_000 // 20)
-            runner = AgentRunner(agent, idle_ns=idle_ns, rest=link.wait, clock=self._clock)
+            runner = AgentRunner(agent, idle_ns=idle_ns, rest=link.wait, clock=self._clock, told=(TransportError,))
             opened.callback(runner.close)
             opened.callback(link.wake)
             policies, permissions = self._settings.policies, self._settings.shm.permissions_mode
-            admin = AdminServer(self._admin_socket, agent.submit, permissions=permissions, token=policies.shutdown_token)
+            admin = AdminServer(self._admin_socket, agent.submit, permissions=permissions, token=policies.shutdown_token, clock=self._clock)
             runner.start()
             opened.callback(admin.close)
             admin.start()

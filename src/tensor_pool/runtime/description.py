@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from tensor_pool import environment
 from tensor_pool.errors import ConfigError
 from tensor_pool.runtime.directory import LONGEST_SOCKET_PATH_BYTES, STACK_FILE, RuntimeDirectory
 
 FORMAT: Final = 1
-STACK_VARIABLE: Final = "TENSOR_POOL_STACK"
 _MAXIMUM_FILE_BYTES: Final = 65_536
 _MAXIMUM_TEXT_CHARACTERS: Final = 4_096
 _MAXIMUM_DIRECTORIES: Final = 64
@@ -94,7 +94,7 @@ def find_stack(
     """
     environ = os.environ if environ is None else environ
     named, source = (
-        (argument, "argument") if argument is not None else (environ.get(STACK_VARIABLE) or None, f"environment {STACK_VARIABLE}")
+        (argument, "argument") if argument is not None else (environ.get(environment.STACK) or None, f"environment {environment.STACK}")
     )
     if named is not None:
         path = Path(named) / STACK_FILE if os.path.isdir(named) else Path(named)

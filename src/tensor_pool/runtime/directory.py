@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tensor_pool import environment
 from tensor_pool.errors import ConfigError
 from tensor_pool.runtime.lock import DirectoryLock
 
-RUNTIME_DIR_VARIABLE: Final = "TENSOR_POOL_RUNTIME_DIR"
 STACK_FILE: Final = "stack.json"
 ADMIN_SOCKET: Final = "admin.sock"
 # sizeof(sockaddr_un.sun_path) less the NUL
@@ -36,17 +36,17 @@ class RuntimeDirectory:
         """TENSOR_POOL_RUNTIME_DIR, else $XDG_RUNTIME_DIR/tensor-pool, else a directory of this user below the temporary one."""
         environ = os.environ if environ is None else environ
         user_id = os.geteuid() if user_id is None else user_id
-        chosen = environ.get(RUNTIME_DIR_VARIABLE, "")
+        chosen = environ.get(environment.RUNTIME_DIR, "")
         if chosen:
             if not os.path.isabs(chosen):
                 raise ConfigError(
-                    f"environment {RUNTIME_DIR_VARIABLE} = {chosen!r} is not an absolute path",
-                    source=f"environment {RUNTIME_DIR_VARIABLE}",
-                    key=RUNTIME_DIR_VARIABLE,
+                    f"environment {environment.RUNTIME_DIR} = {chosen!r} is not an absolute path",
+                    source=f"environment {environment.RUNTIME_DIR}",
+                    key=environment.RUNTIME_DIR,
                     value=chosen,
                     hint="every process has to find the same directory, wherever it was started",
                 )
-            return cls(Path(chosen), f"environment {RUNTIME_DIR_VARIABLE}", user_id)
+            return cls(Path(chosen), f"environment {environment.RUNTIME_DIR}", user_id)
         given = environ.get("XDG_RUNTIME_DIR", "")
         # the XDG specification: a relative path is to be ignored
         if os.path.isabs(given):
@@ -101,5 +101,5 @@ class RuntimeDirectory:
             source=self.source,
             key="runtime directory",
             value=str(self.path),
-            hint=hint or f"set {RUNTIME_DIR_VARIABLE} to a directory of your own",
+            hint=hint or f"set {environment.RUNTIME_DIR} to a directory of your own",
         )

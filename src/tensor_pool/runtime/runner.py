@@ -48,16 +48,24 @@ class AgentRunner:
     """Runs the duty cycle of an agent on a thread until `close`, or until the agent raises: then `error` says what.
 
     `rest` replaces the rest between passes by something that is woken when there is work, such as the wait of a message queue: it gets
-    `idle_ns` after every pass without work. An agent that rests within `do_work` is given `idle_ns=0`.
+    `idle_ns` after every pass without work. An agent that rests within `do_work` is given `idle_ns=0`. Errors of the kinds in `told` are
+    those that `error` is read for by whoever can put them into words: they are not printed.
     """
 
     def __init__(
-        self, agent: Agent, *, idle_ns: int = IDLE_NS, rest: Callable[[int], object] | None = None, clock: Clock | None = None
+        self,
+        agent: Agent,
+        *,
+        idle_ns: int = IDLE_NS,
+        rest: Callable[[int], object] | None = None,
+        clock: Clock | None = None,
+        told: tuple[type[BaseException], ...] = (),
     ) -> None:
         self._agent = agent
         self._idle = Idle(idle_ns, shortest_ns=SHORTEST_IDLE_NS if rest is None else idle_ns)
         self._rest = rest
         self._clock = clock or SystemClock()
+        self._told = told
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tensor-pool-{agent.name}", daemon=True)
         self._guard = threading.Lock()
@@ -134,4 +142,5 @@ class AgentRunner:
         """The first error is the one that ended the agent."""
         self._errors_caught += 1
         self._error = self._error or error
-        LOGGER.error("agent %s %s: %s", self._agent.name, what, error, exc_info=error)
+        level = logging.DEBUG if isinstance(error, self._told) else logging.ERROR
+        LOGGER.log(level, "agent %s %s: %s", self._agent.name, what, error, exc_info=error)

@@ -7,5 +7,3 @@ from typing import Final
 
 STACKS_SIGNAL: Final = signal.SIGUSR1
 """Has a child write the stack of every thread to its stderr."""
-PARENT_VARIABLE: Final = "TENSOR_POOL_TEST_PARENT"
-"""Names the process with which a child dies."""

@@ -14,14 +14,15 @@ import signal
 import sys
 from typing import Final
 
-from tensor_pool.testing.agreement import PARENT_VARIABLE, STACKS_SIGNAL
+from tensor_pool.environment import TEST_PARENT
+from tensor_pool.testing.agreement import STACKS_SIGNAL
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent() -> None:
     """Ask the kernel for SIGKILL when the thread that started this process ends; end now when the parent has gone already."""
-    parent = os.environ.pop(PARENT_VARIABLE, "")
+    parent = os.environ.pop(TEST_PARENT, "")
     if not parent:
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

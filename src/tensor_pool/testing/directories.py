@@ -44,10 +44,14 @@ class IsolatedDirectories:
 
 def _make(base: Path) -> tuple[Path, int]:
     """A unique 0700 directory below `base` with a held lock inside, which says that its owner is alive."""
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-    lock = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return directory, lock
+    while True:
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        lock = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (directory / ".lock").exists():
+            return directory, lock
+        # somebody took it for abandoned, and removed it, before the lock was ours
+        os.close(lock)
 
 
 def _remove_abandoned(base: Path) -> None:

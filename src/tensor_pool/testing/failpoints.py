@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Final, cast
+from typing import cast
 
+from tensor_pool.environment import FAILPOINTS
 from tensor_pool.runtime import failpoints
-
-ENVIRONMENT_VARIABLE: Final = "TENSOR_POOL_FAILPOINTS"
 
 
 def _native() -> ModuleType:
@@ -79,12 +78,12 @@ def failpoint(name: str, action: failpoints.Action, *, skip: int = 0, delay_ns: 
 def failpoint_environment(points: Iterable[Failpoint]) -> dict[str, str]:
     """What a child process needs in its environment; `tensor_pool.testing.child` arms them before anything else runs."""
     text = ";".join(str(point) for point in points)
-    return {ENVIRONMENT_VARIABLE: text} if text else {}
+    return {FAILPOINTS: text} if text else {}
 
 
 def arm_from_environment(environ: Mapping[str, str] = os.environ) -> list[Failpoint]:
     """Arm what the parent asked for."""
-    points = [Failpoint.parse(text) for text in environ.get(ENVIRONMENT_VARIABLE, "").split(";") if text]
+    points = [Failpoint.parse(text) for text in environ.get(FAILPOINTS, "").split(";") if text]
     for point in points:
         point.arm()
     return points

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from tensor_pool.testing.agreement import PARENT_VARIABLE, STACKS_SIGNAL
+from tensor_pool.environment import TEST_PARENT
+from tensor_pool.testing.agreement import STACKS_SIGNAL
 from tensor_pool.testing.failpoints import Failpoint, failpoint_environment
 
 DEADLINE_S: Final = 30.0
@@ -186,7 +187,7 @@ class ProcessHarness:
         parent.mkdir(parents=True, exist_ok=True)
         safe_name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:60]
         self.directory = Path(tempfile.mkdtemp(prefix=f"{safe_name}-", dir=parent))
-        self._environment = {**os.environ, **(environment or {}), PARENT_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+        self._environment = {**os.environ, **(environment or {}), TEST_PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._children: list[ChildProcess] = []
         self._keep = False
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tensor_pool.errors import ConfigError
+from tensor_pool.transport.values import parameter_complaint
 
 # Aeron takes unknown parameters in silence, so a typing error would go unnoticed.
 PARAMETERS: Final = frozenset(
@@ -80,6 +81,8 @@ class Channel:
                 raise _refused(uri, f"has the unknown parameter {key!r}")
             if key in parameters:
                 raise _refused(uri, f"has the parameter {key!r} twice")
+            if complaint := parameter_complaint(key, value):
+                raise _refused(uri, f"has {key}={value}, which {complaint}")
             parameters[key] = value
         if media == "udp" and not parameters.keys() & {"endpoint", "control"}:
             raise _refused(uri, "has neither an endpoint nor a control address")
@@ -103,6 +106,7 @@ def exclusive_channel(base: str, term_length: str) -> str:
 def subscription_channel(base: str) -> str:
     """`base` for a subscription. On IPC it may be left behind (`tether=false`), so that this process cannot stall the stream's publishers.
 
+    It then joins again, whatever its media driver has as a default (`rejoin=true`): otherwise that frees a counter of somebody else.
     What only a publication reads (`term-length`, `mtu`, `sparse`) is left out, so that both ends can be given one channel.
     """
     channel = Channel.parse(base)
@@ -115,7 +119,7 @@ def subscription_channel(base: str) -> str:
         )
     own = {key: value for key, value in channel.parameters.items() if key not in ("term-length", "mtu", "sparse", "so-sndbuf", "linger")}
     subscribed = Channel(channel.media, own)
-    return str(subscribed.with_defaults(tether="false") if channel.media == "ipc" else subscribed)
+    return str(subscribed.with_defaults(tether="false", rejoin="true") if channel.media == "ipc" else subscribed)
 
 
 def _refused(uri: str, why: str) -> ConfigError:

@@ -22,6 +22,7 @@ class TransportClient:
         """`MediaDriverTimeoutError` when no media driver answers on `directory` in time."""
         self._native = _native.AeronClient(str(directory), driver_timeout_ms=driver_timeout_ms, name=name)
         self._process_id = os.getpid()
+        self._what = f"Aeron client of {directory}"
         self._add_timeout_ns = driver_timeout_ms * 1_000_000
 
     @property
@@ -58,13 +59,15 @@ class TransportClient:
 
     def log_errors(self) -> int:
         """Log what Aeron reported since the last call. Returns how many errors there were."""
-        return log_errors(self._native, f"Aeron client of {self.directory}")
+        return log_errors(self._native, self._what)
 
     def close(self) -> None:
         """Close everything that was added, then the client. Does not hang when the media driver is gone; in a forked child: nothing."""
+        was_lost = self._native.is_closed
         self._native.close()
         if os.getpid() == self._process_id:
-            self.log_errors()
+            # of a media driver that is gone every use of this client has said so
+            log_errors(self._native, self._what, logging.DEBUG if was_lost else logging.WARNING)
 
     def __enter__(self) -> TransportClient:
         return self
@@ -73,9 +76,9 @@ class TransportClient:
         self.close()
 
 
-def log_errors(source: _native.AeronClient | _native.MediaDriver, what: str) -> int:
+def log_errors(source: _native.AeronClient | _native.MediaDriver, what: str, level: int = logging.WARNING) -> int:
     """Move a native handle's errors to the log."""
     errors = source.take_errors()
     for code, text in errors:
-        LOGGER.warning("%s: %s (code %d)", what, text, code)
+        LOGGER.log(level, "%s: %s (code %d)", what, text, code)
     return len(errors)

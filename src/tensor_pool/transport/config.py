@@ -5,25 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tensor_pool.config import section, setting
+from tensor_pool.config import power_of_two_complaint, section, setting
 from tensor_pool.errors import ConfigError
+from tensor_pool.transport.values import MTU_BYTES, MTU_MULTIPLE, TERM_BYTES, idle_arguments_complaint
 
 KIB = 1 << 10
 MIB = 1 << 20
-MIN_TERM_BYTES = 64 * KIB
-MAX_TERM_BYTES = 1 << 30
-
-
-def _power_complaint(value: Any) -> str:
-    return "" if value & (value - 1) == 0 else "is not a power of two"
+MIN_TERM_BYTES, MAX_TERM_BYTES = TERM_BYTES
 
 
 def _mtu_complaint(value: Any) -> str:
-    return "" if value % 32 == 0 else "is not a multiple of 32"
-
-
-def _blank_complaint(value: Any) -> str:
-    return "" if value.strip() else "is empty"
+    return "" if value % MTU_MULTIPLE == 0 else f"is not a multiple of {MTU_MULTIPLE}"
 
 
 @section("media_driver")
@@ -37,7 +29,7 @@ class MediaDriverSettings:
         "backoff", choices=["backoff", "sleep-ns", "yield", "spin", "noop"], help="what the driver does when there is nothing to do"
     )
     idle_strategy_arguments: str = setting(
-        "1-1-100us-2ms", help="of backoff: spins-yields-shortest-longest sleep; of sleep-ns: the sleep", check=_blank_complaint
+        "1-1-100us-2ms", help="of backoff: spins-yields-shortest-longest sleep; of sleep-ns: the sleep", check=idle_arguments_complaint
     )
     timer_interval_ms: int = setting(10, minimum=1, maximum=10_000, unit="ms", help="how often the driver looks at its time-outs")
     untethered_window_limit_timeout_ms: int = setting(
@@ -64,7 +56,7 @@ class MediaDriverSettings:
         minimum=MIN_TERM_BYTES,
         maximum=MAX_TERM_BYTES,
         unit="bytes",
-        check=_power_complaint,
+        check=power_of_two_complaint,
         help="of IPC channels that say nothing",
     )
     term_length_bytes: int = setting(
@@ -72,20 +64,30 @@ class MediaDriverSettings:
         minimum=MIN_TERM_BYTES,
         maximum=MAX_TERM_BYTES,
         unit="bytes",
-        check=_power_complaint,
+        check=power_of_two_complaint,
         help="of UDP channels that say nothing",
     )
-    mtu_bytes: int = setting(1408, minimum=64, maximum=65_504, unit="bytes", check=_mtu_complaint, help="of UDP channels that say nothing")
+    mtu_bytes: int = setting(
+        1408, minimum=MTU_BYTES[0], maximum=MTU_BYTES[1], unit="bytes", check=_mtu_complaint, help="of UDP channels that say nothing"
+    )
     socket_send_buffer_bytes: int = setting(0, minimum=0, maximum=MAX_TERM_BYTES, unit="bytes", help="0: as the system has it")
     socket_receive_buffer_bytes: int = setting(128 * KIB, minimum=0, maximum=MAX_TERM_BYTES, unit="bytes", help="0: as the system has it")
     receiver_window_bytes: int = setting(
         128 * KIB, minimum=256, maximum=MAX_TERM_BYTES, unit="bytes", help="at most the receive buffer; limits what a sender has under way"
     )
     counters_buffer_bytes: int = setting(
-        8 * MIB, minimum=1 * MIB, maximum=500 * MIB, unit="bytes", check=_power_complaint, help="a counter takes 128 bytes of it"
+        8 * MIB, minimum=1 * MIB, maximum=500 * MIB, unit="bytes", check=power_of_two_complaint, help="a counter takes 128 bytes of it"
     )
 
     def __post_init__(self) -> None:
+        if complaint := idle_arguments_complaint(self.idle_strategy_arguments, self.idle_strategy):
+            key = "media_driver.idle_strategy_arguments"
+            raise ConfigError(
+                f"{key} = {self.idle_strategy_arguments!r} {complaint}",
+                key=key,
+                value=self.idle_strategy_arguments,
+                hint=f"media_driver.idle_strategy is {self.idle_strategy}: change both together",
+            )
         for name in ("untethered_window_limit_timeout_ms", "untethered_linger_timeout_ms", "untethered_resting_timeout_ms"):
             self._check_longer(name, "timer_interval_ms")
         self._check_longer("publication_unblock_timeout_ms", "client_liveness_timeout_ms")

@@ -12,6 +12,7 @@ from tensor_pool import _native
 from tensor_pool.errors import TransportError
 from tensor_pool.transport.client import log_errors
 from tensor_pool.transport.config import MediaDriverSettings
+from tensor_pool.transport.directory import media_driver_directory
 
 LOGGER = logging.getLogger(__name__)
 
@@ -23,15 +24,16 @@ class EmbeddedMediaDriver:
     """A running media driver. Its directory is private to it, and gone when it is closed."""
 
     def __init__(self, directory: str | Path, settings: MediaDriverSettings | None = None) -> None:
-        """`TransportError` when a live driver has the directory already."""
+        """`TransportError` when a live driver has the directory already, `ConfigError` when it holds what is not a media driver's."""
         self._settings = settings or MediaDriverSettings()
+        path = media_driver_directory(directory)
         try:
-            self._native = _native.MediaDriver(str(directory), self._settings.as_native())
+            self._native = _native.MediaDriver(path, self._settings.as_native())
         except TransportError as error:
             if error.code == ACTIVE_DRIVER_CODE:
                 error.hint = "use another directory, or wait for driver_timeout_ms after a driver that was killed"
             raise
-        LOGGER.debug("media driver on %s", directory)
+        LOGGER.debug("media driver on %s", path)
 
     @property
     def directory(self) -> str:

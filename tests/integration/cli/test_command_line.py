@@ -153,6 +153,48 @@ def test_a_wrong_variable_ends_with_its_name(tmp_path: Path) -> None:
     assert "error: environment TENSOR_POOL_POLICIES__ANNOUNCE_PERIOD_MS: policies.announce_period_ms = 'soon' is not" in result.stderr
 
 
+EVERYWHERE = [
+    ("[media_driver]\nidle_strategy_arguments = 'garbage'\n", "media_driver.idle_strategy_arguments", "garbage", "nor one sleep"),
+    ("[media_driver]\nidle_strategy = 'sleep-ns'\n", "media_driver.idle_strategy_arguments", "1-1-100us-2ms", "is not one sleep"),
+    (
+        "[driver]\ncontrol_channel = 'aeron:ipc?term-length=3'\n",
+        "driver.control_channel",
+        "aeron:ipc?term-length=3",
+        "term-length=3, which",
+    ),
+    (
+        "[driver]\ncontrol_channel = 'aeron:udp?endpoint=nohost'\n",
+        "driver.control_channel",
+        "aeron:udp?endpoint=nohost",
+        "endpoint=nohost, which",
+    ),
+    (
+        "[profiles.a]\npayload_pools = [{ pool_id = 1, stride_bytes = 100 }]\n",
+        "profiles.a.payload_pools.0.stride_bytes",
+        "100",
+        "64 times a power of two",
+    ),
+    ("[profiles.a]\nheader_nslots = 3\n", "profiles.a.header_nslots", "3", "is not a power of two"),
+]
+
+
+@pytest.mark.parametrize("command", [("config", "show"), ("up",)])
+@pytest.mark.parametrize(("content", "key", "value", "words"), EVERYWHERE)
+def test_what_no_stack_could_use_is_refused_by_show_and_by_up_alike(
+    tmp_path: Path, command: Sequence[str], content: str, key: str, value: str, words: str
+) -> None:
+    path = tmp_path / "stack.toml"
+    path.write_text(content)
+    result = run(tmp_path, *command, "--config", str(path), "--json")
+    assert result.returncode == 2
+    document = json.loads(result.stdout)
+    assert (document["source"], document["key"], document["value"]) == (f"{path}:2", key, value)
+    error, blank, hint = result.stderr.splitlines()
+    assert error.startswith(f"error: {path}:2: {key} = ")
+    assert words in error + hint
+    assert (blank, hint.startswith("hint: ")) == ("", True)
+
+
 AT_THE_START = [
     ("[shm]\nbase_dir = 'relative'\n", "shm.base_dir", "relative", "is not absolute", "begin it with /"),
     ("[shm]\n\nbase_dir = '/nowhere/at/all'\n", "shm.base_dir", "/nowhere/at/all", "is no directory", "make it"),

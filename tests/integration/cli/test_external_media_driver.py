@@ -46,6 +46,40 @@ def test_up_uses_the_media_driver_that_it_is_told(
     assert Path(media_driver).is_dir()
 
 
+@pytest.mark.parametrize("how", ["file", "option"])
+def test_a_directory_where_no_media_driver_answers_is_named_with_where_it_was_set(
+    harness: ProcessHarness, environment: dict[str, str], isolated: IsolatedDirectories, tmp_path: Path, how: str
+) -> None:
+    nobody = str(isolated.aeron_dir / "nobody")
+    file = tmp_path / "stack.toml"
+    file.write_text(
+        f"[media_driver]\ndriver_timeout_ms = 100\n[driver]\naeron_dir = {json.dumps(nobody if how == 'file' else '/elsewhere')}\n"
+    )
+    options = ["--aeron-dir", nobody] if how == "option" else []
+    stack = harness.python("stack", COMMAND, "up", "--config", file, "--json", *options, environment=environment)
+    stack.expect_exit(2)
+    said = stack.wait_for_message(event="error")
+    assert (said["source"], said["key"], said["value"]) == (f"{file}:4" if how == "file" else "command line", "driver.aeron_dir", nobody)
+    assert said["hint"] == f"start one: tensor-pool media-driver --aeron-dir {nobody}"
+
+
+def test_a_stack_whose_media_driver_is_killed_ends_in_one_sentence_with_what_to_start(
+    harness: ProcessHarness, environment: dict[str, str], isolated: IsolatedDirectories
+) -> None:
+    directory = isolated.aeron_dir
+    environment["TENSOR_POOL_MEDIA_DRIVER__DRIVER_TIMEOUT_MS"] = "1000"
+    media = harness.python("media", COMMAND, "media-driver", "--aeron-dir", directory, "--json", environment=environment)
+    media.wait_for_message(event="ready")
+    stack = harness.python("stack", COMMAND, "up", "--aeron-dir", directory, "--json", environment=environment)
+    stack.wait_for_message(event="ready")
+    media.kill()
+    stack.expect_exit(1)
+    error, blank, hint = stack.stderr().splitlines()
+    assert error == f"error: the stack has ended: the media driver of {directory} is gone, or took it for dead"
+    assert blank == ""
+    assert hint.startswith(f"hint: start both again: tensor-pool media-driver --aeron-dir {directory}, ")
+
+
 def test_an_embedded_stack_uses_the_media_driver_of_its_settings(
     isolated: IsolatedDirectories, media_driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

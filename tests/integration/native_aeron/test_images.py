@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tensor_pool import _native
+from tests.integration.native_aeron.conftest import SETTINGS
 
 PUBLICATION = "aeron:ipc?term-length=64k|sparse=false"
 SUBSCRIPTION = "aeron:ipc?tether=false"
@@ -77,6 +80,35 @@ def test_a_subscription_that_is_left_behind_loses_its_image_while_others_go_on(c
         received += len(reader.poll())
     assert received > at_eviction
     assert reader.take_unavailable() == []
+
+
+def test_whoever_was_left_behind_joins_again_whatever_the_environment_says(
+    aeron_dir: str, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    monkeypatch.setenv("AERON_REJOIN_STREAM", "false")
+    driver = _native.MediaDriver(aeron_dir, SETTINGS)
+    client = _native.AeronClient(aeron_dir)
+    try:
+        publication = client.add_exclusive_publication(PUBLICATION, 25)
+        sleepers = [client.add_subscription(f"{SUBSCRIPTION}{rejoin}", 25) for rejoin in ("", "|rejoin=true")]
+        reader = client.add_subscription(SUBSCRIPTION, 25)
+        wait_until(lambda: reader.images() and all(sleeper.images() for sleeper in sleepers))
+        waits_for = dict.fromkeys(sleepers, "eviction")
+
+        def have_joined_again() -> bool:
+            publication.offer(bytes(500))
+            reader.poll()
+            for sleeper in sleepers:
+                if waits_for[sleeper] == "eviction" and not sleeper.images():
+                    waits_for[sleeper] = "image"
+                elif waits_for[sleeper] == "image" and sleeper.images():
+                    waits_for[sleeper] = ""
+            return not any(waits_for.values())
+
+        wait_until(have_joined_again)
+    finally:
+        client.close()
+        driver.close()
 
 
 def test_adding_and_closing_many_leaves_nothing_behind(client: _native.AeronClient, wait_until: WaitUntil) -> None:

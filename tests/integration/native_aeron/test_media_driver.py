@@ -13,6 +13,7 @@ import pytest
 
 from tensor_pool import _native
 from tensor_pool.errors import TransportError
+from tests.integration.transport.waiting import once_it_is_free
 
 
 def test_its_directory_says_who_runs_it_and_goes_with_it(aeron_dir: str) -> None:
@@ -46,28 +47,14 @@ def test_the_environment_cannot_make_it_delete_a_live_directory(media_driver: _n
     assert _native.media_driver_is_active(media_driver.directory, 1000)
 
 
-def test_a_killed_driver_is_not_active_and_its_directory_can_be_taken_later(
-    aeron_dir: str, start: Callable[..., Any], wait_until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_a_killed_driver_is_not_active_and_its_directory_can_be_taken_later(aeron_dir: str, start: Callable[..., Any]) -> None:
     other = start("drive", aeron_dir, 500)
     other.wait_for_message(ready=other.pid)
     assert _native.media_driver_pid(aeron_dir) == other.pid
     other.signal(signal.SIGKILL)
     other.wait()
     assert not _native.media_driver_is_active(aeron_dir, 60_000)
-    started: list[_native.MediaDriver] = []
-    codes: set[int] = set()
-
-    def starts() -> bool:
-        try:
-            started.append(_native.MediaDriver(aeron_dir, {"driver_timeout_ms": 500}))
-        except TransportError as error:
-            codes.add(error.code)
-        return bool(started)
-
-    wait_until(starts)
-    assert codes <= {errno.EBUSY}
-    started[0].close()
+    once_it_is_free(lambda: _native.MediaDriver(aeron_dir, {"driver_timeout_ms": 500})).close()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,7 @@ from tensor_pool.transport import (
     run_media_driver,
     subscription_channel,
 )
-
-DEADLINE_S = 20.0
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "did not come about in time"
-        time.sleep(0.002)
+from tests.integration.transport.waiting import DEADLINE_S, wait_until
 
 
 @pytest.fixture
@@ -115,6 +106,16 @@ def test_settings_are_refused_before_a_driver_starts(directory: Path) -> None:
     with pytest.raises(ConfigError):
         EmbeddedMediaDriver(directory, MediaDriverSettings(timer_interval_ms=50))
     assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "arguments"),
+    [("backoff", "10-20-1us-1ms"), ("backoff", "1-1-500-1s"), ("sleep-ns", "500000"), ("sleep-ns", "1MS"), ("yield", "1-1-100us-2ms")],
+)
+def test_idle_arguments_that_are_accepted_are_those_that_aeron_takes(directory: Path, strategy: str, arguments: str) -> None:
+    settings = MediaDriverSettings(idle_strategy=strategy, idle_strategy_arguments=arguments)
+    with EmbeddedMediaDriver(directory, settings) as driver:
+        assert driver.settings is settings
 
 
 def test_run_media_driver_runs_until_it_is_told_to_stop(directory: Path) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from tensor_pool.client.admin import AdminClient
-from tensor_pool.driver.admin import LONGEST_REQUEST_BYTES, MOST_CONNECTIONS, AdminServer, Peer, peer_of
+from tensor_pool.driver.admin import GOODBYE_NS, LONGEST_REQUEST_BYTES, MOST_CONNECTIONS, AdminServer, Peer, peer_of
 from tensor_pool.driver.operations import CHANGING, LOOKING, AdminRequest
 from tensor_pool.errors import AttachRejectedError, ClosedError, ConfigError, StorageSpaceError, TensorPoolError, TransportError
 from tensor_pool.shm.directories import PermissionMode
+from tensor_pool.testing import ManualClock
 
 OWNER = Peer(os.geteuid(), frozenset((os.getegid(),)))
 OF_THE_GROUP = Peer(os.geteuid() + 1, frozenset((os.getegid(), 12345)))
@@ -91,7 +92,9 @@ def test_the_group_may_look(serve: Serve, tmp_path: Path, operation: str) -> Non
 @pytest.mark.requirement("D-4.12-2")
 @pytest.mark.requirement("D-4.12-3")
 @pytest.mark.parametrize("operation", CHANGING)
-@pytest.mark.parametrize(("token", "given"), [("", ""), ("", None), ("secret", ""), ("secret", "Secret"), ("secret", 7), ("secret", None)])
+@pytest.mark.parametrize(
+    ("token", "given"), [("", ""), ("", None), ("secret", ""), ("secret", "Secret"), ("secret", 7), ("secret", None), ("secret", "\ud800")]
+)
 def test_the_group_may_change_nothing_without_the_token(
     serve: Serve, driver: Driver, tmp_path: Path, operation: str, token: str, given: object
 ) -> None:
@@ -225,6 +228,33 @@ def test_closing_removes_the_socket_and_ends_connections(serve: Serve, tmp_path:
         assert not (tmp_path / "admin.sock").exists()
         with pytest.raises(TransportError):
             client.status()
+
+
+def test_closing_waits_for_answers_by_the_clock_it_was_given(tmp_path: Path) -> None:
+    asked = threading.Event()
+    unanswered: Future[dict[str, Any]] = Future()
+
+    def submit(_: AdminRequest) -> Future[dict[str, Any]]:
+        asked.set()
+        return unanswered
+
+    class Leaping(ManualClock):
+        reads = 0
+
+        def monotonic_ns(self) -> int:
+            self.reads += 1
+            return self.advance(GOODBYE_NS)
+
+    clock = Leaping()
+    server = AdminServer(tmp_path / "admin.sock", submit, identify=lambda _: OWNER, clock=clock)
+    server.start()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(tmp_path / "admin.sock"))
+        connection.sendall(request("status"))
+        assert asked.wait(20)
+        server.close()
+        assert clock.reads == 2
+        unanswered.set_result({})
 
 
 ERRORS = [

@@ -100,6 +100,17 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(ends_with, c
         ends_with(ModuleNotFoundError("No module named 'tensor_pool.x'", name="tensor_pool.x"))
 
 
+@pytest.mark.parametrize(("arguments", "command"), [((), "publish"), (("config",), "generate")])
+def test_without_a_command_there_is_help_and_no_error(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], command: str) -> None:
+    assert entry.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Usage: tensor-pool ")
+    assert f"\n  {command} " in captured.err
+    assert "error:" not in captured.err
+    assert "hint:" not in captured.err
+
+
 def test_an_unknown_command_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.run(["pubish"]) == 2
     assert "hint: did you mean `tensor-pool publish`?" in capsys.readouterr().err

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+import tensor_pool
+from tensor_pool import environment
 from tensor_pool.config import load, section, setting, show
 from tensor_pool.errors import ConfigError
 
@@ -188,8 +191,38 @@ def test_lists_in_the_environment_are_written_with_commas_or_as_toml() -> None:
 
 
 def test_variables_that_belong_to_others_are_left_alone() -> None:
-    environ = {"TENSOR_POOL_STACK": "/x", "TENSOR_POOL_RUNTIME_DIR": "/y", "TENSOR_POOL_BRIDGE__MTU_BYTES": "1408", "DRIVER__X": "1"}
-    assert load(Root, None, environ).settings == Root()
+    ours = dict.fromkeys(environment.OURS, "/x")
+    assert {"TENSOR_POOL_STACK", "TENSOR_POOL_RUNTIME_DIR"} <= ours.keys()
+    assert load(Root, None, {**ours, "DRIVER__X": "1", "TENSOR_POOLS": "1"}).settings == Root()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TENSOR_POOL_FOO__BAR", "known are TENSOR_POOL_STACK, "),
+        ("TENSOR_POOL_BRIDGE__MTU_BYTES", "known are TENSOR_POOL_STACK, "),
+        ("TENSOR_POOL_DRIVR", "known are TENSOR_POOL_STACK, "),
+        ("TENSOR_POOL_", "known are TENSOR_POOL_STACK, "),
+        ("TENSOR_POOL_DRIVER", "known are TENSOR_POOL_STACK, "),
+        ("TENSOR_POOL_STAKC", "did you mean TENSOR_POOL_STACK?"),
+        ("TENSOR_POOL_RUNTIME_DIRECTORY", "did you mean TENSOR_POOL_RUNTIME_DIR?"),
+        ("TENSOR_POOL_DRIVER_PERIOD_MS", "did you mean TENSOR_POOL_DRIVER__PERIOD_MS?"),
+        ("TENSOR_POOL_DRIVR__PERIOD_MS", "did you mean TENSOR_POOL_DRIVER__PERIOD_MS?"),
+        ("TENSOR_POOL_PROFILE__CAMERA_1__HEADER_NSLOTS", "did you mean TENSOR_POOL_PROFILES__CAMERA_1__HEADER_NSLOTS?"),
+        ("TENSOR_POOL_DRIVER__PERIODE_MS", "did you mean driver.period_ms?"),
+    ],
+)
+def test_a_variable_with_our_prefix_that_nobody_reads_is_refused_and_the_nearest_suggested(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match="is not a setting") as caught:
+        load(Root, None, {name: "1"})
+    assert caught.value.source == f"environment {name}"
+    assert caught.value.hint.startswith(hint)
+
+
+def test_every_variable_that_the_source_names_is_known_or_sets_a_key() -> None:
+    source = Path(tensor_pool.__file__).parent
+    named = {name for file in source.rglob("*.py") for name in re.findall(r"TENSOR_POOL_[A-Z_]*[A-Z]", file.read_text())}
+    assert {name for name in named if "__" not in name} <= set(environment.OURS)
 
 
 def test_text_from_the_command_line_is_parsed_like_a_variable() -> None:

@@ -66,24 +66,15 @@ def profile(nslots: int = 8, *pools: tuple[int, int]) -> ProfileSection:
     return ProfileSection(header_nslots=nslots, payload_pools=tuple(PoolSection(pool_id=a, stride_bytes=b) for a, b in pools or ((1, 64),)))
 
 
-PROBLEMS = [
-    pytest.param({"profiles": {"p": profile(3)}}, "profiles.p", marks=pytest.mark.requirement("W-12-14-1")),
-    pytest.param({"profiles": {"p": profile(0)}}, "profiles.p", marks=pytest.mark.requirement("W-12-14-1")),
-    ({"profiles": {"p": profile(1 << 21)}}, "profiles.p"),
-    pytest.param({"profiles": {"p": profile(8, (1, 0))}}, "profiles.p", marks=pytest.mark.requirement("W-15.22-12")),
-    pytest.param({"profiles": {"p": profile(8, (1, 32))}}, "profiles.p", marks=pytest.mark.requirement("W-15.22-12")),
-    pytest.param({"profiles": {"p": profile(8, (1, 96))}}, "profiles.p", marks=pytest.mark.requirement("W-15.22-12")),
-    pytest.param({"profiles": {"p": profile(8, (1, 192))}}, "profiles.p", marks=pytest.mark.requirement("W-15.22-12")),
-    pytest.param({"profiles": {"p": profile(8, (1, 1 << 32))}}, "profiles.p", marks=pytest.mark.requirement("W-15.22-12")),
-    ({"profiles": {"p": profile(8, (1, 64), (1, 128))}}, "profiles.p"),
-    ({"profiles": {"p": profile(8, *((number, 64) for number in range(1, 18)))}}, "profiles.p"),
-    ({"profiles": {"p": profile(1 << 10, (1, 1 << 30))}}, "profiles.p"),
+PROBLEMS: list[tuple[dict[str, Any], str]] = [
+    ({"profiles": {"p": profile(1 << 10, (1, 1 << 30))}}, "profiles.p.header_nslots"),
     ({"policies": PolicySection(default_profile="q")}, "policies.default_profile"),
     ({"streams": {"s": StreamSection(stream_id=1, profile="q")}}, "streams.s.profile"),
     (
         {"profiles": {"p": profile()}, "streams": {name: StreamSection(stream_id=1, profile="p") for name in "ab"}},
         "streams.b.stream_id",
     ),
+    ({"profiles": {"p": profile()}, "streams": {"12": StreamSection(stream_id=1, profile="p")}}, "streams.12"),
 ]
 
 
@@ -95,11 +86,50 @@ def test_what_cannot_be_is_refused_by_its_key(sections: dict[str, Any], key: str
     assert caught.value.hint
 
 
+def pools(*ids: int) -> str:
+    return f"[{', '.join(f'{{ pool_id = {pool_id}, stride_bytes = 64 }}' for pool_id in ids)}]"
+
+
+IN_A_PROFILE = [
+    *(pytest.param("header_nslots", nslots, "header_nslots", marks=pytest.mark.requirement("W-12-14-1")) for nslots in ("3", "0")),
+    *(("header_nslots", nslots, "header_nslots") for nslots in ("-4", "2097152")),
+    *(
+        pytest.param("stride_bytes", stride, "payload_pools.1.stride_bytes", marks=pytest.mark.requirement("W-15.22-12"))
+        for stride in ("0", "32", "96", "100", "192", "4294967296")
+    ),
+    *(("payload_pools", given, "payload_pools") for given in ("[]", pools(1, 1), pools(*range(1, 18)))),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "key"), IN_A_PROFILE)
+def test_what_a_profile_cannot_be_is_refused_with_its_own_line_key_and_value(tmp_path: Path, name: str, value: str, key: str) -> None:
+    path = tmp_path / "stack.toml"
+    lines = ["[profiles.p]", "# slots", "header_nslots = 8", "[[profiles.p.payload_pools]]", "pool_id = 1", "stride_bytes = 64"]
+    lines += ["[[profiles.p.payload_pools]]", "pool_id = 2", "stride_bytes = 64"]
+    if name == "payload_pools":
+        lines = [*lines[:3], f"payload_pools = {value}"]
+    else:
+        # the last of that name
+        at = max(number for number, line in enumerate(lines) if line.startswith(name))
+        lines[at] = f"{name} = {value}"
+    path.write_text("\n".join(lines))
+    line = max(number for number, text in enumerate(lines, 1) if text.startswith(name))
+    with pytest.raises(ConfigError) as caught:
+        load(DriverSettings, path, {})
+    error = caught.value
+    assert (error.source, error.key) == (f"{path}:{line}", f"profiles.p.{key}")
+    assert error.message.startswith(f"{path}:{line}: profiles.p.{key} ")
+    assert str(error.value) == value or name == "payload_pools"
+    assert error.hint
+
+
 @pytest.mark.parametrize(
     ("section", "arguments", "key"),
     [
         (DriverSection, {"aeron_dir": "relative"}, "driver.aeron_dir"),
         (DriverSection, {"control_channel": "ipc"}, "driver.control_channel"),
+        (DriverSection, {"control_channel": "aeron:ipc?term-length=3"}, "driver.control_channel"),
+        (DriverSection, {"descriptor_channel": "aeron:udp?endpoint=nohost"}, "driver.descriptor_channel"),
         (DriverSection, {"qos_channel": "aeron:ipc?rejoin=false"}, "driver.qos_channel"),
         (ShmSection, {"namespace": "../up"}, "shm.namespace"),
         (ShmSection, {"namespace": ""}, "shm.namespace"),

@@ -121,6 +121,15 @@ def test_an_error_ends_the_runner_is_kept_counted_and_logged(error: BaseExceptio
     assert ["agent counting failed" in record.message for record in caplog.records] == [True]
 
 
+def test_an_error_that_whoever_reads_it_tells_of_is_not_printed(caplog: pytest.LogCaptureFixture) -> None:
+    agent = Counting(raises=OSError("gone"), close_raises=OSError("gone"))
+    with caplog.at_level(logging.INFO, "tensor_pool.runtime"), AgentRunner(agent, told=(OSError,)) as runner:
+        assert agent.ran_dry.wait(WAIT_S)
+    assert runner.error is agent.raises
+    assert runner.stats.errors_caught == 2
+    assert not caplog.records
+
+
 def test_an_error_in_close_does_not_hide_the_one_before(caplog: pytest.LogCaptureFixture) -> None:
     first, second = OSError("first"), OSError("second")
     runner = AgentRunner(Counting(raises=first, close_raises=second)).start()
