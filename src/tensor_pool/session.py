@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
@@ -22,6 +22,7 @@ from tensor_pool.client.link import ControlLink
 from tensor_pool.client.producer import Producer, ProducerOptions
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import Clock, SystemClock
+from tensor_pool.consumer.frame import Frame
 from tensor_pool.errors import AttachTimeoutError, ConfigError
 from tensor_pool.producer.arrays import DeclaredFrame
 from tensor_pool.recorder import RecorderSettings, RecordingSession
@@ -147,14 +148,21 @@ class Session:
             ]
 
     def record(
-        self, streams: Iterable[int | str], path: str | Path, *, settings: RecorderSettings | None = None, wait: float | None = None
+        self,
+        streams: Iterable[int | str],
+        path: str | Path,
+        *,
+        settings: RecorderSettings | None = None,
+        wait: float | None = None,
+        on_frame: Callable[[Frame], None] | None = None,
     ) -> RecordingSession:
-        """Record streams below `path` until the result is closed."""
+        """Record streams below `path` until the result is closed. `on_frame` sees each frame that is written."""
         consumers: list[Consumer] = []
         try:
             consumers.extend(self.consumer(stream, wait=wait) for stream in streams)
             names = {stream.stream_id: stream.name for stream in self.discover()}
-            recording = RecordingSession(consumers, Path(path), source=self._stack.instance_id, settings=settings, names=names)
+            source = self._stack.instance_id
+            recording = RecordingSession(consumers, Path(path), source=source, settings=settings, names=names, on_frame=on_frame)
         except BaseException:
             for consumer in consumers:
                 consumer.close()
@@ -210,15 +218,17 @@ class Session:
         if self._closed or self._services.is_forked:
             return
         self._closed = True
-        for handle in reversed(self._handles):
-            handle.close()
-        if self._runner is not None:
-            self._services.link.wake()
-            self._runner.close()
-        self._services.link.close()
-        self._transport.close()
-        if self._owned_stack is not None:
-            self._owned_stack.close()
+        with ExitStack() as ending:
+            # all of it, also when a recording says that it could not be finished
+            if self._owned_stack is not None:
+                ending.callback(self._owned_stack.close)
+            ending.callback(self._transport.close)
+            ending.callback(self._services.link.close)
+            if self._runner is not None:
+                ending.callback(self._runner.close)
+                ending.callback(self._services.link.wake)
+            for handle in self._handles:
+                ending.callback(handle.close)
 
     def __enter__(self) -> Session:
         return self

@@ -54,6 +54,8 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "offset": LongType(),
     "length": LongType(),
     "crc32c": LongType(),
+    "head_length": LongType(),
+    "head_crc32c": LongType(),
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
 
@@ -105,8 +107,11 @@ class RecordingReader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        segments = find_segments(self._options.path)
-        return [part for segment in segments if may_match(segment.origin, self._filters) for part in _split(segment)]
+        segments = [segment for segment in find_segments(self._options.path) if may_match(segment.origin, self._filters)]
+        for segment in segments:
+            if segment.damage is not None:
+                raise segment.damage
+        return [part for segment in segments for part in _split(segment)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, SegmentRows)
