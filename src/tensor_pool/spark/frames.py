@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -81,7 +81,7 @@ class _Mapper:
     check: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: list[Mapping[str, Any]] = []
+        rows: list[tuple[RecordedFrame, Mapping[str, Any]]] = []
         files = _MappedFiles(self.check)
         for batch in batches:
             for values in batch.to_pylist():
@@ -89,10 +89,10 @@ class _Mapper:
                 try:
                     row = self._row(self.function(frame))
                 except Exception as error:
-                    error.add_note(f"in the function of map_frames, at {frame.path} row {frame.row} (seq {frame.seq})")
+                    error.add_note(f"in {_place(frame)}")
                     raise
                 if row is not None:
-                    rows.append(row)
+                    rows.append((frame, row))
                 if len(rows) == OUTPUT_ROWS:
                     yield self._batch(rows)
                     rows = []
@@ -111,9 +111,27 @@ class _Mapper:
             raise ValueError(f"the function returned {returned!r}, expected a mapping or tuple of {', '.join(names)}")
         return returned
 
-    def _batch(self, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-        columns = [pa.array([row[column.name] for row in rows], column.type) for column in self.arrow_schema]
+    def _batch(self, rows: Sequence[tuple[RecordedFrame, Mapping[str, Any]]]) -> pa.RecordBatch:
+        columns = [self._column(column, rows) for column in self.arrow_schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
+
+    @staticmethod
+    def _column(column: pa.Field, rows: Sequence[tuple[RecordedFrame, Mapping[str, Any]]]) -> pa.Array:
+        try:
+            return pa.array([row[column.name] for _, row in rows], column.type)
+        except Exception:
+            # one by one, to say which it is
+            for frame, row in rows:
+                try:
+                    pa.array([row[column.name]], column.type)
+                except Exception as error:
+                    error.add_note(f"in the column {column.name} ({column.type}) that was returned by {_place(frame)}")
+                    raise
+            raise
+
+
+def _place(frame: RecordedFrame) -> str:
+    return f"the function of map_frames, at {frame.path} row {frame.row} (seq {frame.seq})"
 
 
 def _frame(values: Mapping[str, Any], files: _MappedFiles, *, check: bool) -> RecordedFrame:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,8 +79,18 @@ class SourceOptions:
         path = options.get("path")
         if not path:
             raise ConfigError("the source tensor_pool needs a directory", source="option", key="path", hint=".load('recordings')")
-        # Spark gives absolute paths of local files as URLs
-        return cls(Path(path.removeprefix("file://")).resolve(), _flag(options, "gaps"), _flag(options, "pushdown"))
+        return cls(_local_path(path).resolve(), _flag(options, "gaps"), _flag(options, "pushdown"))
+
+
+def _local_path(path: str) -> Path:
+    """A path, or the URL of one as Spark's own sources take it: file:/a, file:///a%20b."""
+    url = urlsplit(path)
+    if url.scheme != "file":
+        return Path(path)
+    if url.netloc not in ("", "localhost") or url.query or url.fragment:
+        hint = "file:///directory, with ? and # in it as %3F and %23"
+        raise ConfigError(f"{path} is not the URL of a local directory", source="option", key="path", value=path, hint=hint)
+    return Path(unquote(url.path))
 
 
 def _flag(options: Mapping[str, str], key: str) -> bool:
