@@ -110,6 +110,11 @@ def test_filters_choose_rows_with_and_without_the_source_doing_it(spark, recorde
     assert odd.count() == 10
 
 
+def test_where_there_is_no_segment_there_are_no_rows(spark, recorded, tmp_path):
+    assert spark.read.format("tensor_pool").load(str(tmp_path)).count() == 0
+    assert spark.read.format("tensor_pool").option("pushdown", "true").load(str(recorded)).where("stream = 99").count() == 0
+
+
 def test_the_format_is_found_without_registering(spark, recorded):
     assert spark.newSession().read.format("tensor_pool").load(str(recorded)).where("stream = 7").count() == 20
 

@@ -123,7 +123,7 @@ def _finish(
             rows = IndexRows(segment.origin, writer.frames, writer.gaps)
             LOGGER.warning("%s: recovered %d frames of a recorder that did not end by itself", segment.path, len(rows.frames))
         write_index(root, segment.path, rows)
-    except OSError as error:
+    except (OSError, RecordingError) as error:
         LOGGER.error("%s cannot be sealed (%s): its frames can be read, and the next recorder tries again", segment.path, error)
     return last_seq
 

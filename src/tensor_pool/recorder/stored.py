@@ -233,7 +233,8 @@ def segment_paths(directory: Path, *, pattern: str = "*") -> set[Path]:
 def find_segments(path: Path) -> list[StoredSegment]:
     """All segments below a directory (or the one that is named), in the order of their frames."""
     if path.is_file() and path.suffix == SEGMENT_SUFFIX:
-        return [segment for segment in open_directory(path.parent, segment_paths(path.parent)) if segment.path == path]
+        # its neighbours too: they say whether it may be torn
+        return [segment for segment in open_directory(path.parent, segment_paths(path.parent) | {path}) if segment.path == path]
     if not path.is_dir():
         raise RecordingError(f"{path} is not a recording", path=str(path), hint="give the directory that `tensor-pool record` wrote")
     paths = segment_paths(path, pattern="**/*")

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -278,19 +279,21 @@ def test_frames_of_a_directory_that_could_not_be_made_are_a_gap_behind_those_bef
     (tmp_path / "source=dead").rename(hidden)
     (tmp_path / "source=dead").write_text("in the way")
 
+    is_free = threading.Event()
+
     def frames():
         yield camera_frame(3)
+        assert is_free.wait(WATCHDOG_S)
+        yield camera_frame(4)
+
+    consumer = PlayedConsumer(frames(), first_seq=3)
+    with RecordingSession([consumer], tmp_path, source="dead") as session:
         while session.stats.frames_dropped_disk < 1:
             session.wait(0.01)
         (tmp_path / "source=dead").unlink()
         hidden.rename(tmp_path / "source=dead")
-        yield camera_frame(4)
-
-    started = PlayedConsumer([], first_seq=3)
-    session = RecordingSession([started], tmp_path, source="dead")
-    started._steps = frames()
-    assert started.finished.wait(WATCHDOG_S)
-    session.close()
+        is_free.set()
+        assert consumer.finished.wait(WATCHDOG_S)
     recording = Recording(tmp_path)
     assert [frame.seq for frame in recording] == [0, 4]
     assert [gap[:3] for gap in recording.gaps()] == [(1, 2, "recorder"), (3, 3, "disk")]
