@@ -16,11 +16,19 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+if __name__ == "__main__":
+    # what Python compiles is not left beside its sources, by this process and all it starts
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
 from demo_processes import Child, DemoError, Processes
 from demo_report import Report, live_table, plot
 from demo_workplace import Workplace
 from rich.console import Console
 from rich.live import Live
+
+from tensor_pool.errors import ConfigError
+from tensor_pool.spark.session import check_java
 
 ROOT = Path(__file__).resolve().parent.parent
 STREAM = "camera-1"
@@ -41,10 +49,12 @@ def main() -> int:
     # a log file has room for the whole table
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
+        # Spark comes last, and ten seconds of recording would have been for nothing
+        check_java(os.environ)
         with Workplace() as workplace, Processes(workplace.path) as processes:
             return demonstrate(processes, console, options)
-    except DemoError as error:
-        console.print(f"\n[bold red]The demo failed:[/] {error}", highlight=False)
+    except (ConfigError, DemoError) as error:
+        console.print(f"\n[bold red]The demo failed:[/] {error}", highlight=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         console.print("\nThe demo was interrupted.")
@@ -54,7 +64,10 @@ def main() -> int:
 def demonstrate(processes: Processes, console: Console, options: argparse.Namespace) -> int:
     """Everything between an empty build directory and the summary in it. Not before the lock is held: the files are another demo's."""
     build: Path = options.build
-    build.mkdir(exist_ok=True)
+    try:
+        build.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"{build} cannot be made: {error.strerror}") from error
     # a summary of an earlier run must not be taken for this one's
     for name in ("demo-summary.json", "demo.png"):
         (build / name).unlink(missing_ok=True)
@@ -72,7 +85,7 @@ def run(processes: Processes, console: Console, options: argparse.Namespace, rec
         camera_arguments = ["--name", STREAM, "--shape", options.shape, "--rate", str(options.rate), "--seconds", str(options.seconds)]
         camera = processes.start("camera", ["publish", *camera_arguments, "--wait-for-start", "--json"], has_input=True)
         consumers = [processes.start(name, ["tap", STREAM, "--verify", "--json"]) for name in CONSUMERS]
-        recorder = processes.start("recorder", ["record", STREAM, "--output", str(recording), "--json"])
+        recorder = processes.start("recorder", ["record", STREAM, "--verify", "--output", str(recording), "--json"])
         for child in (camera, *consumers, recorder):
             processes.wait_for(child, "attached", ATTACH_LIMIT_S)
     camera.say("start")

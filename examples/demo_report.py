@@ -52,6 +52,7 @@ class Report:
     recorded: int
     recorded_gaps: int
     recorded_losses: int
+    recorded_bad_pixels: int
     spark_frames: int
     spark_good: int
     seconds: list[dict[str, Any]]
@@ -65,6 +66,7 @@ class Report:
             recorded=recorder["frames_recorded"],
             recorded_gaps=recorder["gaps_recorded"],
             recorded_losses=recorder["frames_lost"] + recorder["frames_dropped_disk"],
+            recorded_bad_pixels=recorder["bad_pixels"],
             spark_frames=spark["frames"],
             spark_good=spark["frames_with_their_seq"],
             seconds=spark["seconds"],
@@ -83,6 +85,8 @@ class Report:
                 found.append(f"consumer {number} read {consumer.bad_pixels} frames with the pixels of another frame")
         if self.recorded + self.recorded_losses != self.published:
             found.append(f"{self.recorded} frames recorded and {self.recorded_losses} lost are not the {self.published} published")
+        if self.recorded_bad_pixels:
+            found.append(f"{self.recorded_bad_pixels} frames had the pixels of another frame when they were recorded")
         if self.spark_frames != self.recorded:
             found.append(f"Spark counts {self.spark_frames} frames, and the recorder wrote {self.recorded}")
         if self.spark_good != self.spark_frames:
@@ -102,6 +106,7 @@ class Report:
             ],
             "recorded": self.recorded,
             "recorded_gaps": self.recorded_gaps,
+            "recorded_bad_pixels": self.recorded_bad_pixels,
             "spark_frames": self.spark_frames,
             "spark_seconds": self.seconds,
             "machine": machine(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from tensor_pool.client.link import ControlLink
 from tensor_pool.client.producer import Producer, ProducerOptions
 from tensor_pool.client.services import ClientServices
 from tensor_pool.clock import Clock, SystemClock, wait_ns
+from tensor_pool.consumer.frame import Frame
 from tensor_pool.errors import AttachRejectedError, AttachTimeoutError, ConfigError
 from tensor_pool.producer.arrays import DeclaredFrame
 from tensor_pool.recorder import RecorderSettings, RecordingSession
@@ -158,14 +159,16 @@ class Session:
         *,
         settings: RecorderSettings | None = None,
         wait: float | None = None,
+        on_frame: Callable[[Frame], None] | None = None,
     ) -> RecordingSession:
-        """Record a stream, or several, below `path` until the result is closed."""
+        """Record a stream, or several, below `path` until the result is closed. `on_frame` sees each frame that is written."""
         asked = arguments.streams(streams)
         consumers: list[Consumer] = []
         try:
             consumers.extend(self.consumer(stream, wait=wait) for stream in asked)
             names = {stream.stream_id: stream.name for stream in self.discover()}
-            recording = RecordingSession(consumers, Path(path), source=self._stack.instance_id, settings=settings, names=names)
+            source = self._stack.instance_id
+            recording = RecordingSession(consumers, Path(path), source=source, settings=settings, names=names, on_frame=on_frame)
         except BaseException:
             for consumer in consumers:
                 consumer.close()

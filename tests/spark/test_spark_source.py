@@ -110,6 +110,11 @@ def test_filters_choose_rows_with_and_without_the_source_doing_it(spark, recorde
     assert odd.count() == 10
 
 
+def test_where_there_is_no_segment_there_are_no_rows(spark, recorded, tmp_path):
+    assert spark.read.format("tensor_pool").load(str(tmp_path)).count() == 0
+    assert spark.read.format("tensor_pool").option("pushdown", "true").load(str(recorded)).where("stream = 99").count() == 0
+
+
 def test_the_format_is_found_without_registering(spark, recorded):
     assert spark.newSession().read.format("tensor_pool").load(str(recorded)).where("stream = 7").count() == 20
 
@@ -122,6 +127,57 @@ def test_an_error_in_the_function_names_file_and_row(frames):
         map_frames(frames.where("stream = 7"), fail, "seq long").collect()
     with pytest.raises(PySparkException, match="expected a mapping or tuple of seq"):
         map_frames(frames.where("stream = 7"), lambda frame: frame.seq, "seq long").collect()
+
+
+def test_a_value_of_the_wrong_type_names_its_column_and_where_it_came_from(frames):
+    def odd(frame):
+        return frame.seq, "many" if frame.seq == 13 else 0.5
+
+    with pytest.raises(PySparkException, match=r"in the column mean \(double\)[\s\S]*000001\.mcap row 13 \(seq 13\)"):
+        map_frames(frames.where("stream = 7"), odd, "seq long, mean double").collect()
+
+
+@pytest.mark.parametrize("part", ["preamble", "head", "summary", "index"])
+def test_damage_outside_of_the_pixels_is_found_by_a_job_too(spark, recorded, tmp_path, part):
+    copy = tmp_path / "copy"
+    shutil.copytree(recorded / "source=c0ffee" / "stream=7", copy)
+    path, frames = Recording(copy)[6].path, spark.read.format("tensor_pool").load(str(copy))
+    row = frames.where("seq = 6").first()
+    # a job reads the rows before the pixels, so the index is damaged in what it says to both
+    index = path.with_suffix(".index.parquet")
+    damaged, position, named = {
+        "preamble": (path, 200, "row 0: its first bytes"),
+        "head": (path, row.offset - 40, "row 6: the header of seq 6"),
+        "summary": (path, path.stat().st_size - 60, "row 20: its last bytes"),
+        "index": (index, index.read_bytes().rindex(b"tail_crc32c") + 15, "row 0: the index is damaged"),
+    }[part]
+    data = bytearray(damaged.read_bytes())
+    data[position] ^= 1
+    damaged.write_bytes(data)
+    with pytest.raises(PySparkException, match=f"{damaged} {named}"):
+        map_frames(frames, lambda frame: (frame.seq,), "seq long").collect()
+
+
+def test_a_recording_with_a_segment_missing_is_not_counted_as_if_it_were_whole(spark, recorded, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(recorded, copy)
+    gone = sorted(copy.glob("source=*/stream=10000/epoch=1/*"))[2:4]
+    for path in gone:
+        path.unlink()
+    frames = spark.read.format("tensor_pool").option("pushdown", "true").load(str(copy))
+    with pytest.raises(PySparkException, match=r"000002\.mcap row 0: the segment is missing"):
+        frames.count()
+    assert frames.where("stream = 7").count() == 20
+
+
+def test_directories_are_found_by_url_too(spark, recorded, tmp_path):
+    copy = tmp_path / "a b%20c"
+    shutil.copytree(recorded / "source=c0ffee" / "stream=7", copy)
+    for url in (str(copy), copy.as_uri(), f"file:{copy.as_uri().removeprefix('file://')}", copy.as_uri().replace("///", "//localhost/")):
+        assert spark.read.format("tensor_pool").load(url).count() == 20, url
+    for url in ("file://elsewhere/r", f"{copy.as_uri()}#1"):
+        with pytest.raises(PySparkException, match="is not the URL of a local directory"):
+            spark.read.format("tensor_pool").load(url)
 
 
 def test_a_damaged_recording_is_an_error_that_names_file_and_row(spark, recorded, tmp_path):

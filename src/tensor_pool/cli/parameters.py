@@ -26,6 +26,9 @@ class Number(click.FloatRange):
         return number
 
 
+verify_option = click.option("--verify", is_flag=True, help="Compare the seq in every row (frames of `tensor-pool publish`).")
+
+
 def seconds_from(lowest: float) -> Number:
     """A duration in seconds."""
     return Number(lowest, MOST_SECONDS)

@@ -19,7 +19,7 @@ from tensor_pool.cli.camera import SyntheticCamera, narrowest_row, sky_bytes
 from tensor_pool.cli.latency import LatencyHistogram
 from tensor_pool.cli.output import StatusLine, example, print_json, print_table, stack_option
 from tensor_pool.cli.pace import Pace
-from tensor_pool.cli.parameters import Number, Shape, seconds_from, stream_argument
+from tensor_pool.cli.parameters import Number, Shape, seconds_from, stream_argument, verify_option
 from tensor_pool.cli.totals import EpochTotals, counted_epochs
 from tensor_pool.client.consumer import Consumer
 from tensor_pool.client.producer import Producer
@@ -157,9 +157,23 @@ class StandardInput:
             pass
 
 
-def _is_stamped(frame: Frame) -> bool:
-    # a frame of bytes has no rows that could say anything
-    return frame.dtype not in (Dtype.BYTES, Dtype.BIT) and carries_seq(frame.array, frame.seq)
+class StampCheck:
+    """`--verify`: how many frames were looked at, and how many of them had the pixels of another."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.bad_pixels = 0
+
+    def __call__(self, frame: Frame) -> None:
+        self.frames += 1
+        # a frame of bytes has no rows that could say anything
+        if frame.dtype in (Dtype.BYTES, Dtype.BIT) or not carries_seq(frame.array, frame.seq):
+            self.bad_pixels += 1
+
+    def expect_good(self) -> None:
+        """End the command with words when there was a bad one."""
+        if self.bad_pixels:
+            raise click.ClickException(f"{self.bad_pixels} of {self.frames} frames did not carry their seq in every row")
 
 
 class Tap:
@@ -168,12 +182,12 @@ class Tap:
     def __init__(self, consumer: Consumer, *, verify: bool) -> None:
         self._consumer = consumer
         self._verify = verify
+        self.stamps = StampCheck()
         self._latencies = LatencyHistogram()
         self._totals = EpochTotals()
         self._begin_ns: int | None = None
         self._last_ns = 0
         self.frames = 0
-        self.bad_pixels = 0
 
     def take(self, timeout: float) -> bool:
         frame = self._consumer.read(timeout)
@@ -184,8 +198,8 @@ class Tap:
         self._begin_ns = self._begin_ns or now_ns
         self._last_ns = now_ns
         self.frames += 1
-        if self._verify and not _is_stamped(frame):
-            self.bad_pixels += 1
+        if self._verify:
+            self.stamps(frame)
         return True
 
     def report(self, event: str) -> dict[str, Any]:
@@ -200,7 +214,7 @@ class Tap:
             **asdict(current),
             "balanced": current.balanced,
             "verified": self._verify,
-            "bad_pixels": self.bad_pixels,
+            "bad_pixels": self.stamps.bad_pixels,
             "total": asdict(self._totals.with_current(earlier, current)),
             "earlier_epochs": [asdict(epoch) for epoch in earlier if epoch.published],
             **self._latencies.summary_us(),
@@ -228,7 +242,7 @@ def _print_summary(report: dict[str, Any]) -> None:
 @click.option("--seconds", type=seconds_from(0.1), default=None, help="Stop after this long.")
 @click.option("--frames", type=click.IntRange(1), default=None, help="Stop after this many frames.")
 @click.option("--wait", type=seconds_from(0), default=None, help="Seconds to wait for the stream; without it for ever.")
-@click.option("--verify", is_flag=True, help="Compare the seq in every row (frames of `tensor-pool publish`).")
+@verify_option
 @click.option("--spin", is_flag=True, help="Poll instead of sleeping: shortest latency, a whole core.")
 @stack_option
 @click.option("--json", "as_json", is_flag=True, help="Counts as JSON lines, one a second and one at the end.")
@@ -252,8 +266,7 @@ def tap(
             print_json(final)
         else:
             _print_summary(final)
-    if seen.bad_pixels:
-        raise click.ClickException(f"{seen.bad_pixels} of {seen.frames} frames did not carry their seq in every row")
+    seen.stamps.expect_good()
 
 
 def _run_tap(seen: Tap, stop: threading.Event, status: StatusLine, *, seconds: float | None, frames: int | None, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -14,12 +13,12 @@ from urllib.parse import quote
 from tensor_pool.errors import RecordingError
 from tensor_pool.recorder.config import RecorderSettings
 from tensor_pool.recorder.container import Preamble
-from tensor_pool.recorder.index import IndexRows, index_path, read_index, write_index
+from tensor_pool.recorder.index import IndexRows, write_index
 from tensor_pool.recorder.messages import Layout
+from tensor_pool.recorder.recovery import recover_directory, take_directory
 from tensor_pool.recorder.rows import SEGMENT_SUFFIX, GapRow, Origin
-from tensor_pool.recorder.scan import ScannedSegment, scan_segment
 from tensor_pool.recorder.schema import RAW_IMAGE, TENSOR
-from tensor_pool.recorder.segment import PendingFrame, SegmentWriter, finish_segment
+from tensor_pool.recorder.segment import PendingFrame, SegmentWriter
 
 LOGGER = logging.getLogger("tensor_pool.recorder")
 
@@ -49,18 +48,6 @@ def epoch_directory(origin: Origin) -> Path:
     return Path(f"source={quote(origin.source, safe='')}", f"stream={origin.stream_id}", f"epoch={origin.epoch}")
 
 
-def recover_segment(root: Path, found: ScannedSegment, *, fsync: bool = False) -> None:
-    """Finish what a killed recorder left: cut the torn tail, seal, write the index."""
-    path = found.path
-    if found.preamble is None or found.log is None:
-        path.unlink()
-        return
-    if not found.is_sealed:
-        finish_segment(path, found.log, found.whole_bytes, fsync=fsync)
-        LOGGER.warning("%s: recovered %d frames of a recorder that did not end by itself", path, len(found.frames))
-    write_index(root, path, IndexRows(found.preamble.origin, found.frames, found.gaps))
-
-
 @dataclass(slots=True)
 class EpochWriter:
     """Writes frames and gaps in the order given, and rolls the segments over."""
@@ -77,34 +64,25 @@ class EpochWriter:
     _began_ns: int = 0
     _only_tensors: bool = False
     _waiting_gaps: list[GapRow] = field(default_factory=list)
+    _unsealed: list[SegmentWriter] = field(default_factory=list)
+    _seal_error: str = ""
     _disk_failed: bool = False
 
     def open(self) -> None:
         """Make the directory, keep other recorders out of it, and finish what one of them left."""
         directory = self.root / epoch_directory(self.origin)
         directory.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        lock = take_directory(self.root, directory)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            reason = f"{directory} is being written by another recorder"
-            raise RecordingError(reason, path=str(directory), hint="record into a directory of its own") from None
-        for path in sorted(directory.glob(f"*{SEGMENT_SUFFIX}")):
-            self._number = max(self._number, int(path.stem) if path.stem.isdecimal() else 0)
-            try:
-                self._learn(path)
-            except (RecordingError, OSError) as error:
-                LOGGER.warning("left as it is: %s", error)
-
-    def _learn(self, path: Path) -> None:
-        if index_path(path).exists():
-            rows = read_index(index_path(path))
-        else:
-            found = scan_segment(path)
-            rows = IndexRows(self.origin, found.frames, found.gaps)
-        self._last_seq = max(self._last_seq, rows.last_seq)
-        if not index_path(path).exists():
-            recover_segment(self.root, found, fsync=self.settings.fsync_on_seal)
+            left = recover_directory(self.root, directory, self.clock.realtime_ns, fsync=self.settings.fsync_on_seal)
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock, self._last_seq, self._number = lock, left.last_seq, left.number
+        # what was lost while the directory could not be opened goes on behind what is in it
+        waiting, self._waiting_gaps = self._waiting_gaps, []
+        for gap in waiting:
+            self._wait_with(gap)
 
     def add(self, frames: Sequence[PendingFrame], gaps: Sequence[GapRow]) -> None:
         """Record gaps, then frames. What the disk does not take becomes a gap of the cause `disk`."""
@@ -112,6 +90,8 @@ class EpochWriter:
             try:
                 self.open()
             except OSError as error:
+                for gap in gaps:
+                    self._add_gap(gap)
                 self._lose(frames, error)
                 return
         for gap in gaps:
@@ -145,37 +125,59 @@ class EpochWriter:
             self._seal()
 
     def close(self) -> None:
-        """Write the gaps that wait, seal, and let other recorders in."""
-        if self._waiting_gaps:
-            try:
-                if self._segment is None:
-                    self._begin(TENSOR)
-                assert self._segment is not None
-                self._segment.append([], self._waiting_gaps)
-                self.counts.gaps_recorded += len(self._waiting_gaps)
-                self._waiting_gaps.clear()
-            except OSError as error:
-                LOGGER.error("%s: %d gaps could not be written: %s", self.root, len(self._waiting_gaps), error)
-        self._seal()
+        """Write the gaps that wait, seal, and let other recorders in. After a `RecordingError` it can be tried again."""
+        try:
+            self._write_waiting_gaps()
+        finally:
+            self._seal()
+        if self._unsealed:
+            path = self._unsealed[0].path
+            reason = f"{path} could not be sealed ({self._seal_error}): its frames can be read here, but it has no summary or no index"
+            raise RecordingError(reason, path=str(path), hint="the next recorder into this directory seals it")
+        self.release()
+
+    def release(self) -> None:
+        """Let go of all files, whatever state they are in."""
+        for segment in (*self._unsealed, self._segment):
+            if segment is not None:
+                segment.close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _write_waiting_gaps(self) -> None:
+        if not self._waiting_gaps:
+            return
+        try:
+            if self._lock < 0:
+                self.open()
+            (self._segment or self._begin(TENSOR)).append([], self._waiting_gaps)
+        except OSError as error:
+            directory = self.root / epoch_directory(self.origin)
+            first, last = self._waiting_gaps[0].first_seq, self._waiting_gaps[-1].last_seq
+            reason = f"{directory} does not take the gaps at its end, seq {first} to {last}: {error}"
+            raise RecordingError(reason, path=str(directory)) from error
+        self.counts.gaps_recorded += len(self._waiting_gaps)
+        self._waiting_gaps.clear()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _fill_hole(self, seq: int, recorded_ns: int) -> None:
         """What lies between this recorder and the one before it, which the consumer of neither answers for."""
         if 0 <= self._last_seq < seq - 1:
-            self._add_gap(GapRow(self._last_seq + 1, seq - 1, "recorder", recorded_ns))
+            self._wait_with(GapRow(self._last_seq + 1, seq - 1, "recorder", recorded_ns))
 
     def _add_gap(self, gap: GapRow) -> None:
+        if gap.cause != "disk":
+            self.counts.frames_lost += max(0, gap.last_seq - max(gap.first_seq, self._last_seq + 1) + 1)
+        self._wait_with(gap)
+
+    def _wait_with(self, gap: GapRow) -> None:
+        """Keep what is new in a gap for the next chunk."""
         first_seq = max(gap.first_seq, self._last_seq + 1)
         if first_seq > gap.last_seq:
             return
-        if gap.cause != "recorder":
-            self._fill_hole(first_seq, gap.recorded_ns)
-        if gap.cause not in ("disk", "recorder"):
-            self.counts.frames_lost += gap.last_seq - first_seq + 1
+        self._fill_hole(first_seq, gap.recorded_ns)
         last = self._waiting_gaps[-1] if self._waiting_gaps else None
         if last is not None and last.cause == gap.cause and last.last_seq + 1 == first_seq:
             self._waiting_gaps[-1] = last._replace(last_seq=gap.last_seq)
@@ -206,21 +208,24 @@ class EpochWriter:
         now_ns = self.clock.monotonic_ns()
         wall_ns = self.clock.realtime_ns()
         path = self.root / epoch_directory(self.origin) / f"{self._number + 1:06}{SEGMENT_SUFFIX}"
-        self._segment = SegmentWriter(path, Preamble(self.origin, schema, wall_ns, wall_ns - now_ns))
+        self._segment = SegmentWriter.create(path, Preamble(self.origin, schema, wall_ns, wall_ns - now_ns))
         self._number += 1
         self._began_ns = now_ns
         return self._segment
 
     def _seal(self) -> None:
-        segment, self._segment = self._segment, None
-        if segment is None:
-            return
-        try:
-            segment.seal(fsync=self.settings.fsync_on_seal)
-            write_index(self.root, segment.path, IndexRows(self.origin, segment.frames, segment.gaps))
-        except OSError as error:
-            LOGGER.error(
-                "%s could not be sealed (%s): its frames are readable, its index is made when it is recovered", segment.path, error
-            )
-            return
-        self.counts.segments_sealed += 1
+        """Seal the segment that grows, and those that could not be sealed before."""
+        if self._segment is not None:
+            self._unsealed.append(self._segment)
+            self._segment = None
+        waiting, self._unsealed = self._unsealed, []
+        for segment in waiting:
+            try:
+                segment.seal(fsync=self.settings.fsync_on_seal)
+                write_index(self.root, segment.path, IndexRows(self.origin, segment.frames, segment.gaps))
+            except (OSError, RecordingError) as error:
+                LOGGER.error("%s could not be sealed (%s): this is tried again", segment.path, error)
+                self._seal_error = str(error)
+                self._unsealed.append(segment)
+            else:
+                self.counts.segments_sealed += 1

@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from tensor_pool.errors import RecordingError
 from tensor_pool.recorder.rows import FORMAT_VERSION, INDEX_SUFFIX, FrameRow, GapRow, Origin
+from tensor_pool.recorder.scan import map_segment
 from tensor_pool.runtime import failpoints
 from tensor_pool.tensors import COLUMN_MAJOR, ROW_MAJOR, dtype_name
 
@@ -41,6 +42,8 @@ SCHEMA: Final = pa.schema(
         ("offset", pa.int64()),
         ("length", pa.int64()),
         ("crc32c", pa.int64()),
+        ("head_length", pa.int64()),
+        ("head_crc32c", pa.int64()),
     ]
 )
 ORDERS: Final = {ROW_MAJOR: "row", COLUMN_MAJOR: "column"}
@@ -51,6 +54,7 @@ _U64: Final = (1 << 64) - 1
 
 _KEY_PREFIX: Final = "tensor_pool."
 _DIGEST_KEY: Final = _KEY_PREFIX + "crc32c"
+_FACTS_DIGEST_KEY: Final = _KEY_PREFIX + "facts_crc32c"
 
 
 class IndexRows(NamedTuple):
@@ -61,9 +65,31 @@ class IndexRows(NamedTuple):
     gaps: list[GapRow]
 
     @property
-    def last_seq(self) -> int:
-        """The last seq that is here or known to be lost, -1 for none."""
-        return max(max((row.seq for row in self.frames), default=-1), max((gap.last_seq for gap in self.gaps), default=-1))
+    def spans(self) -> list[tuple[int, int]]:
+        """The seqs that are here or known to be lost, in order: (first, last) of each frame and each gap."""
+        return sorted([(row.seq, row.seq) for row in self.frames] + [(gap.first_seq, gap.last_seq) for gap in self.gaps])
+
+
+class SegmentEnds(NamedTuple):
+    """The bytes of a segment that belong to no frame: before the first one's head, and after the last one's payload."""
+
+    preamble_bytes: int
+    preamble_crc32c: int
+    tail_offset: int
+    tail_crc32c: int
+
+    @classmethod
+    def of(cls, data: memoryview, frames: list[FrameRow]) -> SegmentEnds:
+        """As they are in a segment with these bytes. Without a frame all of it is tail."""
+        begin = frames[0].offset - frames[0].head_length if frames else 0
+        end = frames[-1].offset + frames[-1].length if frames else 0
+        return cls(begin, crc32c(data[:begin]), end, crc32c(data[end:]))
+
+    def preamble_is_whole(self, data: memoryview) -> bool:
+        return crc32c(data[: self.preamble_bytes]) == self.preamble_crc32c
+
+    def tail_is_whole(self, data: memoryview) -> bool:
+        return crc32c(data[self.tail_offset :]) == self.tail_crc32c
 
 
 class IndexFacts(NamedTuple):
@@ -75,11 +101,24 @@ class IndexFacts(NamedTuple):
     first_seq: int
     last_seq: int
     """Of the frames; -1 where there is none."""
+    answers_from: int
+    answers_to: int
+    """Of frames and gaps together; -1 where there is neither."""
     segment_bytes: int
+    ends: SegmentEnds
+
+    @classmethod
+    def of(cls, rows: IndexRows, data: memoryview) -> IndexFacts:
+        """What there is to say about these rows of a segment with these bytes."""
+        seqs, spans = [row.seq for row in rows.frames], rows.spans
+        return cls(
+            rows.origin, len(seqs), len(rows.gaps), min(seqs, default=-1), max(seqs, default=-1),
+            spans[0][0] if spans else -1, spans[-1][1] if spans else -1, len(data), SegmentEnds.of(data, rows.frames),
+        )  # fmt: skip
 
     def encode(self) -> dict[str, str]:
-        values = {**self.origin._asdict(), **self._asdict(), "format_version": FORMAT_VERSION}
-        del values["origin"]
+        values = {**self.origin._asdict(), **self._asdict(), **self.ends._asdict(), "format_version": FORMAT_VERSION}
+        del values["origin"], values["ends"]
         return {_KEY_PREFIX + key: str(value) for key, value in values.items()}
 
 
@@ -135,13 +174,20 @@ def rows_to_table(rows: IndexRows, file: str) -> pa.Table:
         "offset": frame_column([row.offset for row in frames]),
         "length": frame_column([row.length for row in frames]),
         "crc32c": frame_column([row.crc32c for row in frames]),
+        "head_length": frame_column([row.head_length for row in frames]),
+        "head_crc32c": frame_column([row.head_crc32c for row in frames]),
     }
     return pa.table(columns, schema=SCHEMA)
 
 
+def _facts_digest(facts: Mapping[str, str]) -> str:
+    said = (f"{key}={facts[key]}" for key in sorted(facts) if key not in (_DIGEST_KEY, _FACTS_DIGEST_KEY))
+    return f"{crc32c(chr(0).join(said).encode()):08x}"
+
+
 def _digest(table: pa.Table, facts: Mapping[str, str]) -> str:
     """A checksum of the values, whatever way Parquet wrote them."""
-    crc = crc32c("\0".join(f"{key}={facts[key]}" for key in sorted(facts) if key != _DIGEST_KEY).encode())
+    crc = crc32c(facts[_FACTS_DIGEST_KEY].encode())
     for column in table.columns:
         array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
         crc = crc32c(np.packbits(array.is_null().to_numpy(zero_copy_only=False)).tobytes(), crc)
@@ -161,10 +207,8 @@ def write_index(root: Path, segment: Path, rows: IndexRows) -> Path:
     """Write the index beside its segment: whole, or not at all."""
     path = index_path(segment)
     table = rows_to_table(rows, segment.relative_to(root).as_posix())
-    seqs = [row.seq for row in rows.frames]
-    facts = IndexFacts(
-        rows.origin, len(seqs), len(rows.gaps), min(seqs, default=-1), max(seqs, default=-1), segment.stat().st_size
-    ).encode()
+    facts = IndexFacts.of(rows, map_segment(segment)).encode()
+    facts[_FACTS_DIGEST_KEY] = _facts_digest(facts)
     facts[_DIGEST_KEY] = _digest(table, facts)
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
@@ -206,13 +250,16 @@ def _facts(path: Path, metadata: Mapping[bytes, bytes] | None) -> tuple[IndexFac
         )
     if version != str(FORMAT_VERSION):
         raise ValueError(f"format version {version!r} does not exist")
+    if _facts_digest(texts) != texts[_FACTS_DIGEST_KEY]:
+        raise ValueError("what it says about its segment does not match its crc32c")
     origin = Origin(values["source"], int(values["stream_id"]), values["name"], int(values["epoch"]))
-    numbers = (int(values[key]) for key in ("frames", "gaps", "first_seq", "last_seq", "segment_bytes"))
-    return IndexFacts(origin, *numbers), texts
+    numbers = {key: int(values[key]) for key in IndexFacts._fields if key not in ("origin", "ends")}
+    ends = SegmentEnds(*(int(values[key]) for key in SegmentEnds._fields))
+    return IndexFacts(origin=origin, ends=ends, **numbers), texts
 
 
 def read_facts(path: Path) -> IndexFacts:
-    """What an index says about itself. The rows are not read, and only reading them checks this."""
+    """What an index says about itself, checked. The rows are not read."""
     with _naming(path):
         return _facts(path, pq.read_metadata(path).metadata)[0]
 
@@ -240,11 +287,11 @@ def _frame_rows(table: pa.Table) -> list[FrameRow]:
     publish = [None if value is None else value & _U64 for value in columns["publish_timestamp_ns"]]
     return [
         FrameRow(seq & _U64, captured & _U64, published, recorded & _U64, meta_version, trace_id & _U64, _DTYPE_CODES[dtype],
-                 _ORDER_CODES[order], tuple(shape), None if strides is None else tuple(strides), offset, length, crc)
-        for seq, captured, published, recorded, meta_version, trace_id, dtype, order, shape, strides, offset, length, crc in zip(
+                 _ORDER_CODES[order], tuple(shape), None if strides is None else tuple(strides), *place)
+        for seq, captured, published, recorded, meta_version, trace_id, dtype, order, shape, strides, *place in zip(
             columns["seq"], columns["timestamp_ns"], publish, columns["recorded_ns"], columns["meta_version"], columns["trace_id"],
             columns["dtype"], columns["order"], columns["shape"], columns["strides"], columns["offset"], columns["length"],
-            columns["crc32c"], strict=True,
+            columns["crc32c"], columns["head_length"], columns["head_crc32c"], strict=True,
         )
     ]  # fmt: skip
 

@@ -150,6 +150,11 @@ def encode_gap(gap: GapRow, epoch: int, stamp: MessageStamp) -> bytes:
     return before + _FIXED32.pack(crc32c(rest, crc32c(before))) + rest
 
 
+def seq_mark(epoch: int) -> bytes:
+    """What every message of an epoch has before its seq."""
+    return _TAG_EPOCH + _FIXED64.pack(epoch) + _TAG_SEQ
+
+
 # --- reading ------------------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tensor_pool.recorder.stored import LoadedSegment, StoredSegment
 
 LOADED_SEGMENTS_KEPT: Final = 32
+SKIP_HINT: Final = "Recording(..., skip_damaged=True) reads what is whole"
 
 
 class RecordedFrame(Frame):
@@ -62,10 +63,11 @@ class _Shelf:
     """The segments that were looked at last, with their rows and mappings."""
 
     check: bool
+    skip_damaged: bool
     _loaded: dict[Path, LoadedSegment] = field(default_factory=dict)
 
     def load(self, segment: StoredSegment) -> LoadedSegment:
-        loaded = self._loaded.pop(segment.path, None) or segment.load()
+        loaded = self._loaded.pop(segment.path, None) or segment.load(check=self.check)
         self._loaded[segment.path] = loaded
         while len(self._loaded) > LOADED_SEGMENTS_KEPT:
             del self._loaded[next(iter(self._loaded))]
@@ -81,14 +83,31 @@ class _Shelf:
 
 
 class _Frames(Sequence[RecordedFrame]):
-    """Frames of some segments, one after the other."""
+    """Frames of some segments, one after the other.
+
+    Where one of them is damaged there are fewer than there should be: what lies before that place can be read, and what asks for all of
+    them, or for what lies behind, raises. `skip_damaged` reads on.
+    """
 
     def __init__(self, segments: Sequence[StoredSegment], shelf: _Shelf) -> None:
         self._segments = segments
         self._shelf = shelf
         self._ends = list(accumulate(segment.frames for segment in segments))
+        self._first_damaged = next((place for place, segment in enumerate(segments) if segment.damage is not None), len(segments))
+
+    @property
+    def damaged(self) -> list[RecordingError]:
+        """What is not as it was written, as far as one sees without reading it all. `verify` sees everything."""
+        return [segment.damage for segment in self._segments if segment.damage is not None]
+
+    def _need_whole(self, segments: int) -> None:
+        """Raise when one of the first so many segments is damaged."""
+        if self._first_damaged < segments and not self._shelf.skip_damaged:
+            # the same words each time, without the traces of the times before
+            raise self.damaged[0].with_traceback(None)
 
     def __len__(self) -> int:
+        self._need_whole(len(self._segments))
         return self._ends[-1] if self._ends else 0
 
     @overload
@@ -99,29 +118,44 @@ class _Frames(Sequence[RecordedFrame]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = index + len(self) if index < 0 else index
-        if not 0 <= number < len(self):
-            raise IndexError(f"frame {index} of {len(self)}")
         place = bisect_right(self._ends, number)
+        self._need_whole(place)
+        if number < 0 or place == len(self._segments):
+            raise IndexError(f"frame {index} of {len(self)}")
         segment = self._segments[place]
         return self._shelf.frame(segment, number - self._ends[place] + segment.frames)
 
     def __iter__(self) -> Iterator[RecordedFrame]:
-        for segment in self._segments:
+        for place, segment in enumerate(self._segments):
+            self._need_whole(place)
             for number in range(segment.frames):
                 yield self._shelf.frame(segment, number)
+        self._need_whole(len(self._segments))
 
     def gaps(self) -> list[GapRow]:
         """The frames that are missing, in order."""
+        self._need_whole(len(self._segments))
         return [gap for segment in self._segments if segment.gaps for gap in self._shelf.load(segment).rows.gaps]
 
+    @property
+    def _size(self) -> str:
+        """For people, who may ask what they have whatever state it is in."""
+        count = self._ends[-1] if self._ends else 0
+        return f"{count} frames" if not self.damaged else f"{count} frames that are whole, and damage,"
+
     def _find(self, seq: int, matches: Callable[[StoredSegment], bool]) -> RecordedFrame:
-        for segment in reversed(self._segments):
-            if not (matches(segment) and segment.frames and segment.first_seq <= seq <= segment.last_seq):
-                continue
-            rows = self._shelf.load(segment).rows.frames
-            number = bisect_left(rows, seq, key=lambda row: row.seq)
-            if number < len(rows) and rows[number].seq == seq:
-                return self._shelf.frame(segment, number)
+        for _, found in groupby(filter(matches, reversed(self._segments)), key=lambda segment: segment.origin.epoch):
+            segments = list(found)
+            for segment in segments:
+                if not (segment.frames and segment.first_seq <= seq <= segment.last_seq):
+                    continue
+                rows = self._shelf.load(segment).rows.frames
+                number = bisect_left(rows, seq, key=lambda row: row.seq)
+                if number < len(rows) and rows[number].seq == seq:
+                    return self._shelf.frame(segment, number)
+            # it may have been there: an older epoch must not answer in its place
+            if any(segment.damage is not None for segment in segments):
+                self._need_whole(len(self._segments))
         raise KeyError(f"seq {seq} is not in this recording")
 
 
@@ -159,20 +193,24 @@ class RecordedStream(_Frames):
         return RecordedStream(segments, self._shelf)
 
     def __repr__(self) -> str:
-        return f"<RecordedStream {self.stream_id} {self.name!r}, {len(self)} frames of {len(self.epochs)} epochs>"
+        return f"<RecordedStream {self.stream_id} {self.name!r}, {self._size} of {len(self.epochs)} epochs>"
 
 
 class Recording(_Frames):
     """A recording as it is on disk when it is opened, sealed or still growing: all its frames, stream after stream.
 
-    `check=False` leaves out the comparison of each payload with its crc32c.
+    `check=False` leaves out the comparison of what is read with its crc32c. `skip_damaged=True` reads what is whole where something is
+    damaged or missing, which otherwise raises when it is reached; `damaged` says what that is.
     """
 
-    def __init__(self, path: str | Path, *, check: bool = True) -> None:
+    def __init__(self, path: str | Path, *, check: bool = True, skip_damaged: bool = False) -> None:
         with record_extra():
             from tensor_pool.recorder.stored import find_segments
         self.path = Path(path)
-        super().__init__(find_segments(self.path), _Shelf(check))
+        super().__init__(find_segments(self.path), _Shelf(check, skip_damaged))
+        if not self._ends or not self._ends[-1]:
+            # nothing can be read: better said now than at the first frame
+            self._need_whole(len(self._segments))
 
     def streams(self) -> list[RecordedStream]:
         """The recorded streams, by driver and id."""
@@ -218,11 +256,9 @@ class Recording(_Frames):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Recording {self.path}, {len(self)} frames of {len(self.streams())} streams>"
+        return f"<Recording {self.path}, {self._size} of {len(self.streams())} streams>"
 
 
-def damaged(path: Path, row: int, reason: str) -> RecordingError:
+def damaged(path: Path, row: int, reason: str, *, hint: str = "the other rows can be read: ask for them one by one") -> RecordingError:
     """A row that is not what was written."""
-    return RecordingError(
-        f"{path} row {row}: {reason}", path=str(path), row=row, hint="the other rows can be read: ask for them one by one"
-    )
+    return RecordingError(f"{path} row {row}: {reason}", path=str(path), row=row, hint=hint)

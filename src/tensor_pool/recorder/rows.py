@@ -35,6 +35,9 @@ class FrameRow(NamedTuple):
     offset: int
     length: int
     crc32c: int
+    head_length: int = 0
+    """The bytes between the payload before (or the preamble) and this one: its record's header, and whatever else stands there."""
+    head_crc32c: int = 0
 
 
 class GapRow(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
+from crc32c import crc32c
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.records import Metadata
@@ -52,6 +53,11 @@ class ScannedSegment:
     size_bytes: int = 0
     is_sealed: bool = False
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether it ends within something, as after a kill; one that grows or could not be sealed ends with a whole chunk."""
+        return self.preamble is None or (not self.is_sealed and self.whole_bytes < self.size_bytes)
+
 
 def map_segment(path: Path) -> memoryview:
     """The file as it is now, read-only. It stays mapped as long as anything looks at it."""
@@ -75,6 +81,7 @@ class _Scanner:
     def __init__(self, path: Path, data: memoryview) -> None:
         self._data = data
         self._position = 0
+        self._head_begin = 0
         self.result = ScannedSegment(path, None, None, size_bytes=len(data))
 
     def run(self) -> ScannedSegment:
@@ -82,7 +89,7 @@ class _Scanner:
         try:
             preamble, log = self._read_preamble()
             result.preamble, result.log = preamble, log
-            result.whole_bytes = self._position
+            result.whole_bytes = self._head_begin = self._position
             while self._position < len(self._data) and not result.is_sealed:
                 self._read_record(preamble, log)
                 result.whole_bytes = self._position
@@ -220,7 +227,9 @@ class _Scanner:
         try:
             if channel_id == FRAME_CHANNEL:
                 epoch, row = decode_frame(record, position, recorded_ns)
-                frames.append(row)
+                head = self._data[self._head_begin : row.offset]
+                frames.append(row._replace(head_length=len(head), head_crc32c=crc32c(head)))
+                self._head_begin = row.offset + row.length
                 first_seq = row.seq
             elif channel_id == GAP_CHANNEL:
                 epoch, gap = decode_gap(record, recorded_ns)
@@ -240,4 +249,16 @@ class _Scanner:
 
 def scan_segment(path: Path) -> ScannedSegment:
     """Read every header of a segment. Payloads are not read: their checksums are in the rows."""
-    return _Scanner(path, map_segment(path)).run()
+    found, damage = scan_until_damage(path)
+    if damage is not None:
+        raise damage
+    return found
+
+
+def scan_until_damage(path: Path) -> tuple[ScannedSegment, RecordingError | None]:
+    """What a scan finds before it meets damage, and that damage."""
+    scanner = _Scanner(path, map_segment(path))
+    try:
+        return scanner.run(), None
+    except RecordingError as damage:
+        return scanner.result, damage

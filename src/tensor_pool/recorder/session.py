@@ -66,7 +66,8 @@ class RecorderStats:
 class RecordingSession:
     """Records until it is closed. It takes the consumers over and closes them.
 
-    `names` gives stream ids the names that readers find them under.
+    `names` gives stream ids the names that readers find them under. `on_frame` is called with each frame that is written, by the thread
+    that writes; an error in it ends the recording.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class RecordingSession:
         source: str | int,
         settings: RecorderSettings | None = None,
         names: Mapping[int, str] | None = None,
+        on_frame: Callable[[Frame], None] | None = None,
         realtime_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -94,7 +96,7 @@ class RecordingSession:
             ) from error
         self._queue = RecordQueue(frames=self._settings.queue_frames, bytes_=self._settings.queue_bytes)
         self._writer: Writer = Writer(
-            self.path, str(source), self._queue, self._settings, dict(names or {}), WallClock(realtime_ns, monotonic_ns)
+            self.path, str(source), self._queue, self._settings, dict(names or {}), WallClock(realtime_ns, monotonic_ns), on_frame
         )
         self._readers = [_Reader(self, consumer, self._queue) for consumer in consumers]
         self._stopping = threading.Event()
@@ -146,7 +148,7 @@ class RecordingSession:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the recording before it was closed: the media driver is gone, for example."""
+        """What ended the recording before it was closed, the media driver is gone for example, or kept it from being finished then."""
         return self._failure
 
     def wait(self, timeout: float | None = None) -> None:
@@ -171,10 +173,14 @@ class RecordingSession:
             self._failed.set()
 
     def close(self) -> None:
-        """Take what has arrived, write what waits, seal the segments, close the consumers. In a forked child: nothing."""
+        """Take what has arrived, write what waits, seal the segments, close the consumers. In a forked child: nothing.
+
+        Raises what goes wrong meanwhile: frames that wait in a segment which cannot be sealed, for example.
+        """
         if self._closed or os.getpid() != self._process_id:
             return
         self._closed = True
+        failure = self._failure
         self._stopping.set()
         with ExitStack() as ending:
             # whatever goes wrong with a consumer, what has arrived is written
@@ -184,12 +190,19 @@ class RecordingSession:
                 ending.callback(reader.close)
             for thread in self._read_threads:
                 thread.join()
+        if self._failure is not None and self._failure is not failure:
+            raise self._failure
 
     def __enter__(self) -> RecordingSession:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except TensorPoolError:
+            # never in place of an exception of the body; `failure` has it
+            if error is None:
+                raise
 
     def __repr__(self) -> str:
         return f"<RecordingSession of streams {list(self.streams)} in {self.path}{', closed' if self._closed else ''}>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -13,18 +13,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tensor_pool.recorder.extra import record_extra
-from tensor_pool.recorder.recording import RecordedFrame, damaged, make_frame
+from tensor_pool.recorder.recording import RecordedFrame, make_frame
 from tensor_pool.recorder.rows import FrameRow, Origin
 
 with record_extra():
-    from crc32c import crc32c
-
-    from tensor_pool.recorder.index import dtype_code, order_code
+    from tensor_pool.recorder.index import dtype_code, index_path, order_code, read_facts
     from tensor_pool.recorder.scan import map_segment
+    from tensor_pool.recorder.stored import map_checked, payload_of
 
 COLUMNS: Final = (
     "kind", "source", "stream", "name", "epoch", "seq", "timestamp_ns", "publish_timestamp_ns", "recorded_ns", "meta_version", "trace_id",
-    "dtype", "order", "shape", "strides", "file", "row", "offset", "length", "crc32c",
+    "dtype", "order", "shape", "strides", "file", "row", "offset", "length", "crc32c", "head_length", "head_crc32c",
 )  # fmt: skip
 OUTPUT_ROWS: Final = 1024
 MAPPED_FILES: Final = 16
@@ -37,7 +36,7 @@ def map_frames(frames: DataFrame, function: FrameFunction, schema: StructType | 
     """Call `function(frame)` for every frame of a `tensor_pool` DataFrame; what it returns is a row of `schema`.
 
     The frame is read-only and lies in the mapped file; `frame.array` is numpy. The function returns a mapping, a tuple in the order of the
-    schema, or None for no row. Before it sees a frame, the pixels are compared with their crc32c (not with `check=False`).
+    schema, or None for no row. Before it sees a frame, all that is read is compared with its crc32c (not with `check=False`).
     """
     missing = [name for name in COLUMNS if name not in frames.columns]
     if missing:
@@ -53,16 +52,25 @@ def map_frames(frames: DataFrame, function: FrameFunction, schema: StructType | 
 class _MappedFiles:
     """The files this task looked at last. Not kept between tasks: the file of that name may then be another."""
 
+    check: bool
     _files: dict[str, memoryview] = field(default_factory=dict)
 
     def __getitem__(self, path: str) -> memoryview:
         data = self._files.pop(path, None)
         if data is None:
-            data = map_segment(Path(path))
+            data = self._map(Path(path))
         self._files[path] = data
         while len(self._files) > MAPPED_FILES:
             del self._files[next(iter(self._files))]
         return data
+
+    def _map(self, path: Path) -> memoryview:
+        index = index_path(path)
+        # a segment that grows was walked through when its rows were made, and has no end yet
+        if not self.check or not index.exists():
+            return map_segment(path)
+        facts = read_facts(index)
+        return map_checked(path, facts.ends, facts.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +81,18 @@ class _Mapper:
     check: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: list[Mapping[str, Any]] = []
-        files = _MappedFiles()
+        rows: list[tuple[RecordedFrame, Mapping[str, Any]]] = []
+        files = _MappedFiles(self.check)
         for batch in batches:
             for values in batch.to_pylist():
                 frame = _frame(values, files, check=self.check)
                 try:
                     row = self._row(self.function(frame))
                 except Exception as error:
-                    error.add_note(f"in the function of map_frames, at {frame.path} row {frame.row} (seq {frame.seq})")
+                    error.add_note(f"in {_place(frame)}")
                     raise
                 if row is not None:
-                    rows.append(row)
+                    rows.append((frame, row))
                 if len(rows) == OUTPUT_ROWS:
                     yield self._batch(rows)
                     rows = []
@@ -103,9 +111,27 @@ class _Mapper:
             raise ValueError(f"the function returned {returned!r}, expected a mapping or tuple of {', '.join(names)}")
         return returned
 
-    def _batch(self, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-        columns = [pa.array([row[column.name] for row in rows], column.type) for column in self.arrow_schema]
+    def _batch(self, rows: Sequence[tuple[RecordedFrame, Mapping[str, Any]]]) -> pa.RecordBatch:
+        columns = [self._column(column, rows) for column in self.arrow_schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
+
+    @staticmethod
+    def _column(column: pa.Field, rows: Sequence[tuple[RecordedFrame, Mapping[str, Any]]]) -> pa.Array:
+        try:
+            return pa.array([row[column.name] for _, row in rows], column.type)
+        except Exception:
+            # one by one, to say which it is
+            for frame, row in rows:
+                try:
+                    pa.array([row[column.name]], column.type)
+                except Exception as error:
+                    error.add_note(f"in the column {column.name} ({column.type}) that was returned by {_place(frame)}")
+                    raise
+            raise
+
+
+def _place(frame: RecordedFrame) -> str:
+    return f"the function of map_frames, at {frame.path} row {frame.row} (seq {frame.seq})"
 
 
 def _frame(values: Mapping[str, Any], files: _MappedFiles, *, check: bool) -> RecordedFrame:
@@ -126,11 +152,9 @@ def _frame(values: Mapping[str, Any], files: _MappedFiles, *, check: bool) -> Re
         offset=values["offset"],
         length=values["length"],
         crc32c=values["crc32c"],
+        head_length=values["head_length"],
+        head_crc32c=values["head_crc32c"],
     )
-    payload = data[row.offset : row.offset + row.length]
-    if len(payload) != row.length:
-        raise damaged(Path(path), number, f"seq {row.seq} needs {row.length} bytes at {row.offset}, the file has {len(data)}")
-    if check and crc32c(payload) != row.crc32c:
-        raise damaged(Path(path), number, f"the pixels of seq {row.seq} do not match their crc32c")
+    payload = payload_of(Path(path), data, row, number, check=check)
     origin = Origin(values["source"], values["stream"], values["name"], values["epoch"] & _U64)
     return make_frame(origin, Path(path), row, number, payload)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +55,8 @@ _COLUMNS: Final[dict[str, DataType]] = {
     "offset": LongType(),
     "length": LongType(),
     "crc32c": LongType(),
+    "head_length": LongType(),
+    "head_crc32c": LongType(),
 }
 SCHEMA: Final = StructType([StructField(name, kind) for name, kind in _COLUMNS.items()])
 
@@ -76,8 +79,18 @@ class SourceOptions:
         path = options.get("path")
         if not path:
             raise ConfigError("the source tensor_pool needs a directory", source="option", key="path", hint=".load('recordings')")
-        # Spark gives absolute paths of local files as URLs
-        return cls(Path(path.removeprefix("file://")).resolve(), _flag(options, "gaps"), _flag(options, "pushdown"))
+        return cls(_local_path(path).resolve(), _flag(options, "gaps"), _flag(options, "pushdown"))
+
+
+def _local_path(path: str) -> Path:
+    """A path, or the URL of one as Spark's own sources take it: file:/a, file:///a%20b."""
+    url = urlsplit(path)
+    if url.scheme != "file":
+        return Path(path)
+    if url.netloc not in ("", "localhost") or url.query or url.fragment:
+        hint = "file:///directory, with ? and # in it as %3F and %23"
+        raise ConfigError(f"{path} is not the URL of a local directory", source="option", key="path", value=path, hint=hint)
+    return Path(unquote(url.path))
 
 
 def _flag(options: Mapping[str, str], key: str) -> bool:
@@ -105,11 +118,16 @@ class RecordingReader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        segments = find_segments(self._options.path)
-        return [part for segment in segments if may_match(segment.origin, self._filters) for part in _split(segment)]
+        segments = [segment for segment in find_segments(self._options.path) if may_match(segment.origin, self._filters)]
+        for segment in segments:
+            if segment.damage is not None:
+                raise segment.damage
+        return [part for segment in segments for part in _split(segment)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, SegmentRows)
+        if not isinstance(partition, SegmentRows):
+            # what Spark puts where there is none: the recording is empty, or the filters leave nothing
+            return
         table = matching_rows(_rows(partition, with_gaps=self._options.gaps), self._filters)
         yield from table.to_batches(max_chunksize=BATCH_ROWS)
 

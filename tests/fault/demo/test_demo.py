@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,9 +55,9 @@ PROCESSES: dict[str, Callable[[psutil.Process], bool]] = {
 class Demo:
     """A running demo with its output, summary, home and temporary directory in a directory of the test's own."""
 
-    def __init__(self, directory: Path, number: int, *, seconds: float) -> None:
+    def __init__(self, directory: Path, number: int, *, seconds: float, **variables: str) -> None:
         self.log = directory / f"demo-{number}.log"
-        self.build = directory / "build"
+        self.build = directory / "deep" / "build"
         self.private = [directory / "home", directory / "tmp"]
         for path in self.private:
             path.mkdir(exist_ok=True)
@@ -68,7 +69,7 @@ class Demo:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=self._environment(),
+                env={**self._environment(), **variables},
                 # who runs the tests in the background ignores it
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
@@ -77,7 +78,7 @@ class Demo:
         return ["--seconds", str(seconds), "--rate", "100", "--shape", "64x96", "--build", str(self.build)]
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENSOR_POOL_", "XDG_", "MPL"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TENSOR_POOL_", "XDG_", "MPL", "PYTHON"))}
         home, temporary = map(str, self.private)
         return {**kept, "HOME": home, "TMPDIR": temporary}
 
@@ -179,8 +180,8 @@ def abandoned_shared_memory() -> set[Path]:
 def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     started: list[Demo] = []
 
-    def start(*, seconds: float = 0.5) -> Demo:
-        started.append(Demo(tmp_path, len(started), seconds=seconds))
+    def start(*, seconds: float = 0.5, **variables: str) -> Demo:
+        started.append(Demo(tmp_path, len(started), seconds=seconds, **variables))
         return started[-1]
 
     yield start
@@ -197,16 +198,44 @@ def expect_to_work(run: Demo) -> None:
 
 
 def test_a_small_demo_ends_well_and_leaves_nothing(demo: Callable[..., Demo]) -> None:
+    compiled = ROOT / "examples" / "__pycache__"
+    shutil.rmtree(compiled, ignore_errors=True)
     run = demo(seconds=1)
     run.child("worker")
     summary = run.expect_good_end()
     assert summary["published"] > 50
     assert len(summary["consumers"]) == 2
     assert all(consumer["balanced"] for consumer in summary["consumers"])
+    assert summary["recorded_bad_pixels"] == 0
+    assert not compiled.exists()
     assert "cores" in summary["machine"]
     assert os.uname().nodename not in json.dumps(summary)
     assert (run.build / "demo.png").stat().st_size > 1000
     run.expect_nothing_left()
+
+
+def test_without_java_the_demo_says_so_before_it_records_anything(demo: Callable[..., Demo]) -> None:
+    run = demo(seconds=60, JAVA_HOME="/nonexistent/jdk")
+    run.expect_words("Spark needs Java 17 or newer", "openjdk-17-jre-headless")
+    assert not run.build.exists()
+    run.expect_nothing_left()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_in_words(demo: Callable[..., Demo], tmp_path: Path) -> None:
+    (tmp_path / "deep").write_text("in the way")
+    run = demo()
+    run.expect_words("deep/build cannot be made: Not a directory")
+    run.expect_nothing_left()
+
+
+def test_frames_that_were_recorded_with_the_pixels_of_another_are_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    from demo_report import Report
+
+    recorder = {"frames_recorded": 5, "gaps_recorded": 0, "frames_lost": 0, "frames_dropped_disk": 0, "bad_pixels": 2}
+    report = Report.of({"published": 5}, [], recorder, {"frames": 5, "frames_with_their_seq": 5, "seconds": []})
+    assert report.complaints == ["2 frames had the pixels of another frame when they were recorded"]
 
 
 def test_a_second_demo_is_refused_in_words_and_does_not_touch_the_first(demo: Callable[..., Demo]) -> None:

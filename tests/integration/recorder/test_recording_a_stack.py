@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
 import tensor_pool as tp
 from tensor_pool.client.admin import AdminClient
 from tensor_pool.stamp import carries_seq
 from tensor_pool.testing import ChildProcess, IsolatedDirectories, ProcessHarness
+from tensor_pool.testing.failpoints import Failpoint
 
 COMMAND = "tensor_pool.cli.main:main"
 
@@ -31,8 +34,8 @@ class Stack:
         self.process = self.command("stack", "up", "--json")
         self.process.wait_for_message(event="ready")
 
-    def command(self, name: str, *arguments: object) -> ChildProcess:
-        return self._harness.python(name, COMMAND, *arguments, environment=self._environment)
+    def command(self, name: str, *arguments: object, failpoints: Iterable[Failpoint] = ()) -> ChildProcess:
+        return self._harness.python(name, COMMAND, *arguments, environment=self._environment, failpoints=failpoints)
 
     @property
     def instance_id(self) -> str:
@@ -133,8 +136,6 @@ def test_a_recorder_whose_stack_dies_ends_in_words_and_its_recording_is_sealed(s
 
 
 def test_a_session_records_what_its_own_process_publishes(isolated: IsolatedDirectories, tmp_path) -> None:
-    import numpy as np
-
     from tensor_pool.testing.stack import embedded_stack
 
     with embedded_stack(isolated) as session, session.producer(5, shape=(8, 16), dtype="float32", name="f", slots=64) as producer:
@@ -149,8 +150,6 @@ def test_a_session_records_what_its_own_process_publishes(isolated: IsolatedDire
 
 
 def test_streams_are_recorded_by_id_and_by_name_at_the_same_time(isolated: IsolatedDirectories, tmp_path) -> None:
-    import numpy as np
-
     from tensor_pool.testing.stack import embedded_stack
 
     with (
@@ -170,3 +169,33 @@ def test_streams_are_recorded_by_id_and_by_name_at_the_same_time(isolated: Isola
     assert {(stream.stream_id, stream.name) for stream in recorded.streams()} == {(5, "left"), (6, "right")}
     assert [frame.array[0] for frame in recorded.stream("left")] == list(range(10))
     assert [frame.array[0] for frame in recorded.stream("right")] == list(range(100, 110))
+
+
+def test_record_verify_counts_frames_with_the_pixels_of_another_and_ends_with_words(stack: Stack, tmp_path) -> None:
+    camera = publish(stack, "--rate", 200, "--seconds", 60)
+    good = stack.command("recorder", "record", "camera-1", "--verify", "--output", tmp_path / "good", "--json", "--seconds", "1")
+    good.expect_exit(0)
+    summary = good.wait_for_message(event="summary")
+    assert (summary["verified"], summary["bad_pixels"]) == (True, 0)
+    assert summary["frames_recorded"] > 0
+    camera.kill()
+    with tp.connect(stack.stack_file) as session, session.producer(7, shape=(8, 8), name="unstamped", slots=64) as producer:
+        bad = stack.command("recorder", "record", "unstamped", "--verify", "--output", tmp_path / "bad", "--json")
+        bad.wait_for_message(event="attached")
+        producer.publish(np.full((8, 8), 9, np.uint8))
+        bad.wait_for_message(event="progress", frames_recorded=1)
+        assert bad.terminate() == 1
+    summary = bad.wait_for_message(event="summary")
+    assert (summary["frames_recorded"], summary["bad_pixels"]) == (1, 1)
+    assert "did not carry their seq in every row" in bad.stderr()
+    assert tp.Recording(tmp_path / "bad").verify().frames == 1
+
+
+def test_record_ends_with_words_when_a_segment_cannot_be_sealed(stack: Stack, tmp_path) -> None:
+    publish(stack, "--rate", 200, "--seconds", 60)
+    full = [Failpoint("recorder.before_seal", "error", error_number="ENOSPC")]
+    recorder = stack.command("recorder", "record", "camera-1", "--output", tmp_path / "r", "--json", "--seconds", "1", failpoints=full)
+    assert recorder.wait() == 1
+    assert "could not be sealed" in recorder.stderr()
+    assert "Traceback" not in recorder.stderr()
+    assert len(tp.Recording(tmp_path / "r")) > 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from bisect import bisect_right
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -129,8 +132,8 @@ def frames_of(root: Path, data: bytes, index: bytes | None) -> dict[int, np.ndar
     return frames
 
 
-def assert_names_the_file_and_a_row(error: RecordingError, root: Path) -> None:
-    assert error.path.startswith(str(root))
+def assert_names_the_file_and_a_row(error: RecordingError, root: Path, name: str = "000001.") -> None:
+    assert error.path.startswith(str(root / name))
     assert error.path in str(error)
     assert error.row is not None
     assert f"row {error.row}" in str(error)
@@ -178,6 +181,36 @@ def test_any_changed_byte_of_a_segment_is_found_with_or_without_its_index(small,
         assert 0 <= caught.value.row <= len(arrays)
 
 
+def test_any_changed_byte_of_a_sealed_segment_is_found_when_its_frames_are_read(small, tmp_path):
+    data, index, arrays = small
+    path = tmp_path / "000001.mcap"
+    path.write_bytes(data)
+    index_path(path).write_bytes(index)
+    rows = pq.read_table(path.with_suffix(".index.parquet"), partitioning=None).to_pylist()[: len(arrays)]
+    begin, ends = rows[0]["offset"] - rows[0]["head_length"], [row["offset"] + row["length"] for row in rows]
+
+    def reading_finds_it(recording: Recording, row: int, named: int) -> None:
+        with pytest.raises(RecordingError) as caught:
+            recording[row]
+        assert (caught.value.path, caught.value.row) == (str(path), named)
+        assert_names_the_file_and_a_row(caught.value, tmp_path)
+
+    with Recording(tmp_path) as opened, path.open("r+b", buffering=0) as file:
+        assert len(list(opened)) == len(arrays)
+        # beginning and end are compared when a segment is opened; the schemas in them are long and one checksum covers them
+        for position in (*range(0, begin, 20), *range(begin, ends[-1]), *range(ends[-1], len(data), 7)):
+            os.pwrite(file.fileno(), bytes((data[position] ^ 1 << position % 8,)), position)
+            if position < begin:
+                reading_finds_it(Recording(tmp_path), 4, 0)
+            elif position >= ends[-1]:
+                reading_finds_it(Recording(tmp_path), 0, len(arrays))
+            else:
+                row = bisect_right(ends, position)
+                reading_finds_it(opened, row, row)
+            os.pwrite(file.fileno(), data[position : position + 1], position)
+        assert len(list(Recording(tmp_path))) == len(arrays)
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_changed_index_is_refused_or_says_the_same(small, tmp_path, data):
@@ -188,7 +221,7 @@ def test_a_changed_index_is_refused_or_says_the_same(small, tmp_path, data):
     try:
         frames = frames_of(tmp_path, segment, bytes(changed))
     except RecordingError as error:
-        assert_names_the_file_and_a_row(error, tmp_path)
+        assert_names_the_file_and_a_row(error, tmp_path, "000001.index.parquet")
         return
     assert {seq: frame.tobytes() for seq, frame in frames.items()} == {seq: array.tobytes() for seq, array in arrays.items()}
 
