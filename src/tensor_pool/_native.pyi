@@ -159,6 +159,9 @@ class Claim:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property
     def seq(self) -> int: ...
+    def check_here(self) -> None:
+        """Raise in a child made by `fork`, and cost nothing elsewhere."""
+
     def commit(
         self,
         dtype: int,

@@ -404,8 +404,14 @@ impl Claim {
     }
 
     #[getter]
-    fn seq(&self) -> u64 {
-        self.slot.seq
+    fn seq(&self) -> PyResult<u64> {
+        self.inner.ensure_here()?;
+        Ok(self.slot.seq)
+    }
+
+    /// For whoever holds the buffer already. No system call, unlike asking for the process id.
+    fn check_here(&self) -> PyResult<()> {
+        Ok(self.inner.ensure_here()?)
     }
 
     #[pyo3(signature = (dtype, major_order, shape, *, timestamp_ns, meta_version, trace_id, publish_timestamp))]

@@ -36,7 +36,7 @@ class ClaimedSlot:
     @property
     def array(self) -> Array:
         """The payload, to be filled. In a child made by fork it is the parent's, and asking for it raises `ClosedError`."""
-        self._producer.check_here()
+        self._claim.check_here()
         return self._array
 
     @property
@@ -46,7 +46,7 @@ class ClaimedSlot:
 
     def commit(self) -> int:
         """Publish the frame now. Returns its seq."""
-        self._array.flags.writeable = False
+        self._array.setflags(write=False)
         try:
             if self._frame is self._producer.declared:
                 return self._claim.commit_declared(self._timestamp_ns, self._trace_id)
@@ -69,7 +69,7 @@ class ClaimedSlot:
 
     def abort(self) -> None:
         """Give the slot back; the next frame gets its seq."""
-        self._array.flags.writeable = False
+        self._array.setflags(write=False)
         self._settled = True
         self._claim.abort()
 

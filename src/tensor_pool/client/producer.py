@@ -144,7 +144,9 @@ class Producer:
         writer = self._writer
         if writer is None:
             raise self.not_attached_error()
-        frame = self._claimed_frame(shape, dtype)
+        frame = self._options.declared
+        if frame is None or shape is not None or dtype is not None:
+            frame = self._frame_to_claim(shape, dtype)
         try:
             claim = writer.claim(frame.nbytes)
         except ClosedError:
@@ -153,14 +155,12 @@ class Producer:
             timestamp_ns = self._services.clock.monotonic_ns()
         return ClaimedSlot(self, claim, frame, timestamp_ns, trace_id)
 
-    def _claimed_frame(self, shape: tuple[int, ...] | int | None, dtype: npt.DTypeLike | None) -> DeclaredFrame:
+    def _frame_to_claim(self, shape: tuple[int, ...] | int | None, dtype: npt.DTypeLike | None) -> DeclaredFrame:
         declared = self._options.declared
         if declared is None:
             if shape is None or dtype is None:
                 raise ValueError("claim() needs shape and dtype, since the producer declared none")
             return DeclaredFrame.of(shape, dtype)
-        if shape is None and dtype is None:
-            return declared
         frame = DeclaredFrame.of(declared.shape if shape is None else shape, declared.dtype if dtype is None else dtype)
         declared.check(frame.shape, frame.dtype)
         return declared
@@ -200,25 +200,21 @@ class Producer:
     def stream_id(self) -> int:
         return self._options.stream_id
 
-    def check_here(self) -> None:
-        """Raise in a child made by fork."""
-        self._services.check_here("producer")
-
     @property
     def state(self) -> ProducerState:
-        self.check_here()
+        self._services.check_here("producer")
         return self._state
 
     @property
     def epoch(self) -> int | None:
         """The epoch that is written now."""
-        self.check_here()
+        self._services.check_here("producer")
         pools = self._pools
         return None if pools is None else pools.layout.epoch
 
     @property
     def stats(self) -> ProducerStats:
-        self.check_here()
+        self._services.check_here("producer")
         with self._services.conductor.lock:
             counters = self._writer.counters() if self._writer is not None else {}
             counts = {name: total + counters.get(COUNTER_NAMES[name], 0) for name, total in self._totals.items()}

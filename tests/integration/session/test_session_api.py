@@ -333,6 +333,7 @@ def test_in_a_forked_child_everything_is_closed_and_says_so_in_the_same_words(
         "publish": lambda: producer.publish(picture(2)),
         "claim": producer.claim,
         "fill": lambda: slot.array.fill(9),
+        "seq": lambda: slot.seq,
         "commit": slot.commit,
         "producer state": lambda: producer.state,
         "epoch": lambda: producer.epoch,
