@@ -85,6 +85,7 @@ def _one_run(
 
 def _judge(logs: list[Path], causes: dict[str, int]) -> tuple[list[str], dict[str, int]]:
     published = list(read_events(logs[0]))
+    last_epoch = max(event.epoch for event in published)
     problems: list[str] = []
     figures: dict[str, Any] = {}
     for number, log in enumerate(logs[1:]):
@@ -96,6 +97,8 @@ def _judge(logs: list[Path], causes: dict[str, int]) -> tuple[list[str], dict[st
         accounting = check_accounting(history, published)
         bytes_verdict = check_no_bad_frames(published, history)
         problems += [f"consumer {number}: {problem}" for problem in (*accounting.problems, *bytes_verdict.problems)]
+        if not any(event.event == TOTALS and event.epoch == last_epoch for event in history):
+            problems.append(f"consumer {number} never mapped epoch {last_epoch}, the last one that was published")
         for name, figure in accounting.figures.items():
             figures[name] = figures.get(name, 0) + figure
     if not problems:

@@ -105,7 +105,8 @@ class Totals:
         self._write(self._consumer.stats)
 
     def _write(self, stats: ConsumerStats) -> None:
-        if stats.epoch is not None and stats.last_seq >= stats.first_seq:
+        # also of an epoch of which nothing was seen: that all of it is unseen has to be said too
+        if stats.epoch is not None:
             self._log.write(TOTALS, stats.epoch, -1, None, **counts(stats))
 
 
