@@ -110,7 +110,7 @@ class Watched:
     @property
     def epoch(self) -> int | None:
         """The epoch whose frames would be read."""
-        return self.consumer.stats.epoch
+        return self.consumer.stats.epoch if self.consumer.state is ConsumerPhase.MAPPED else None
 
     def hear(self, announce: ShmPoolAnnounce, *, join_ns: int = 0, **changes: Any) -> None:
         stamped = replace(announce, **{"announce_timestamp_ns": self.clock.monotonic, **changes})
