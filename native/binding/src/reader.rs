@@ -26,6 +26,7 @@ use crate::frame::{BorrowedFrame, Frame, Payload, ReadFrame};
 use crate::memory::BufferPool;
 use crate::region::Region;
 use crate::subscription::{Subscription, SubscriptionInner};
+use crate::waiters;
 use crate::writer::ring_of;
 
 /// A reader looks again at least this often: for producers that wake nobody, and for a new epoch, which has another word to sleep on.
@@ -243,8 +244,8 @@ struct Sleeping(Option<CounterWord>);
 impl Sleeping {
     fn say(counter: Option<CounterWord>) -> Self {
         if let Some(counter) = &counter {
-            counter.add(1);
-            // SYNC POINT: see `WaitersState::may_sleep`.
+            counter.add(waiters::BEGINS_TO_SLEEP);
+            // SYNC POINT: see `WaitersState::wake`.
             fence(Ordering::SeqCst);
         }
         Self(counter)
@@ -254,7 +255,7 @@ impl Sleeping {
 impl Drop for Sleeping {
     fn drop(&mut self) {
         if let Some(counter) = &self.0 {
-            counter.add(-1);
+            counter.add(waiters::IS_AWAKE);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Who sleeps on a stream's slots, seen by its producer for the price of a load: every consumer owns an Aeron counter that says how many of its reads
-//! sleep now. A counter goes with its owner, so a dead consumer waits for nothing.
+//! sleep now, and how often one began to. A counter goes with its owner, so a dead consumer waits for nothing.
 use std::ffi::{c_char, c_void};
 use std::ptr::slice_from_raw_parts;
-use std::sync::atomic::{AtomicI64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libaeron_sys as sys;
 use pyo3::prelude::*;
+use tensor_pool_core::wait;
 
 use crate::aeron::lock;
 use crate::client::{AeronClient, Child, ClientInner, check_signals, is_closed};
@@ -25,7 +26,20 @@ fn key(stream_id: u32, consumer_id: u32) -> Key {
     (u64::from(stream_id) << 32 | u64::from(consumer_id)).to_le_bytes()
 }
 
-struct Watched(Vec<*const AtomicI64>);
+/// The low bits of a counter: reads that sleep now. Above them: how many sleeps were begun, so that no two sleeps look alike.
+const ASLEEP_BITS: u32 = 16;
+/// What a read adds to its consumer's counter, and takes back when it wakes.
+pub const BEGINS_TO_SLEEP: i64 = (1 << ASLEEP_BITS) + 1;
+pub const IS_AWAKE: i64 = -1;
+/// Wakes that found nobody while somebody said that it sleeps. A read sleeps on the slot that is written next, or on the one before it: it was there
+/// for one of the first two. It was stopped, or killed, and is not asleep: it looks before it sleeps again.
+const WAKES_IN_VAIN: u32 = 4;
+
+struct Watched {
+    words: Vec<*const AtomicI64>,
+    /// What the counters added up to at the last wake that found nobody, and how many such there were in a row.
+    in_vain: (i64, u32),
+}
 
 // SAFETY: aligned words in the mapped counters file; the lock around `Watched` decides until when they are mapped.
 unsafe impl Send for Watched {}
@@ -35,15 +49,30 @@ unsafe impl Send for Watched {}
 pub struct WaitersState(Mutex<Option<Watched>>);
 
 impl WaitersState {
-    /// Whether a read sleeps, or could.
-    pub fn may_sleep(&self) -> bool {
-        let watched = lock(&self.0);
-        let Some(watched) = watched.as_ref() else { return true };
+    /// Wake one read that sleeps on the word, where one sleeps or could. Whether that took a system call.
+    pub fn wake(&self, slot: &AtomicU64) -> bool {
+        let mut watched = lock(&self.0);
+        let Some(watched) = watched.as_mut() else {
+            wait::wake_first(slot);
+            return true;
+        };
         // SYNC POINT: after the commit and before the look. The reader says that it sleeps before it looks at the slot a last time, with this fence
         // in between: so either we see it, or it sees the frame. If ever neither did, it would wake by its own bound of 5 ms.
         fence(Ordering::SeqCst);
-        // SAFETY: `close` takes the words away before the client unmaps them.
-        watched.0.iter().any(|word| unsafe { &**word }.load(Ordering::Relaxed) != 0)
+        let (mut sum, mut asleep) = (0_i64, false);
+        for word in &watched.words {
+            // SAFETY: `close` takes the words away before the client unmaps them.
+            let value = unsafe { &**word }.load(Ordering::Relaxed);
+            sum = sum.wrapping_add(value);
+            asleep |= value & ((1 << ASLEEP_BITS) - 1) != 0;
+        }
+        let times = if watched.in_vain.0 == sum { watched.in_vain.1 } else { 0 };
+        if !asleep || times >= WAKES_IN_VAIN {
+            return false;
+        }
+        let found_somebody = wait::wake_first(slot);
+        watched.in_vain = (sum, if found_somebody { 0 } else { times + 1 });
+        true
     }
 }
 
@@ -83,7 +112,7 @@ impl Waiters {
                 };
                 // still inside `with_handle`: the client cannot close its children before the words are where it finds them
                 let mut watched = lock(&self.state.0);
-                *watched = words.map(Watched);
+                *watched = words.map(|words| Watched { words, in_vain: (0, 0) });
                 Ok(watched.is_some())
             })
         })?)

@@ -138,9 +138,16 @@ impl WriterInner {
             failpoint::pass(Point::WriteAfterDescriptor)?;
         }
         // SYNC POINT: the flag only saves a system call; a reader that it misses wakes by its own bound of 5 ms.
-        if self.waiters_expected.load(Ordering::Relaxed) && self.waiters.as_ref().is_none_or(|waiters| waiters.may_sleep()) {
-            wait::wake_first(state.writer.ring().commit_word(seq));
-            state.counters.wakes_sent += 1;
+        if self.waiters_expected.load(Ordering::Relaxed) {
+            let word = state.writer.ring().commit_word(seq);
+            let woke = match &self.waiters {
+                Some(waiters) => waiters.wake(word),
+                None => {
+                    wait::wake_first(word);
+                    true
+                }
+            };
+            state.counters.wakes_sent += u64::from(woke);
         }
         Ok(())
     }

@@ -40,6 +40,11 @@ class Camera:
         return self._writer.counters()["wakes_sent"] - before
 
 
+def asleep(counter: _native.Counter) -> int:
+    """How many reads sleep; above the low bits is how often one began to."""
+    return counter.get() & 0xFFFF
+
+
 @pytest.fixture
 def camera(client: _native.AeronClient, eight_slots: Ring) -> Camera:
     return Camera(client, eight_slots)
@@ -85,15 +90,26 @@ def test_a_sleeping_read_is_seen_and_woken(client: _native.AeronClient, camera: 
         seen: list[int] = []
         sleeper = threading.Thread(target=lambda seen=seen: seen.append(reader.read(20_000_000_000).seq), daemon=True)
         sleeper.start()
-        wait_until(lambda: counter.get() == 1)
+        wait_until(lambda: asleep(counter) == 1)
         camera.wakes()
         sleeper.join(20)
-        assert (seen, counter.get()) == ([seq], 0)
+        assert (seen, asleep(counter)) == ([seq], 0)
     # who polls, or finds a frame at once, is not woken
     assert camera.wakes() == 0
     assert reader.read(0) is not None
     assert reader.read(0) is None
     assert reader.read(1000, spin=True) is None
+    assert camera.wakes() == 0
+
+
+def test_a_read_that_was_stopped_in_its_sleep_is_not_woken_for_ever(client: _native.AeronClient, camera: Camera) -> None:
+    counter = _native.sleeping_counter(client, STREAM_ID, CONSUMER)
+    assert camera.waiters.watch([CONSUMER])
+    for sleep in range(1, 4):
+        # it said so, and is on no slot: stopped before it slept, or by a signal that took it out of its sleep
+        counter.set((sleep << 16) + 1)
+        assert [camera.wakes() for _ in range(8)] == [1, 1, 1, 1, 0, 0, 0, 0]
+    counter.set(3 << 16)
     assert camera.wakes() == 0
 
 
